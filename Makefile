@@ -1,0 +1,63 @@
+# Every target installs what is missing first. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+UV_VERSION := 0.13.8
+# Neither numpy's threads nor anybody's telemetry belong in a test.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export DAGSTER_DISABLE_TELEMETRY := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := 1
+
+.PHONY: help install lock check format test test-real test-kubernetes test-all bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+install: $(STAMP)  ## .venv from requirements.lock; seconds when up to date
+
+# uv comes from the path or from a small environment of its own, so that Python alone is enough to begin with.
+$(STAMP): requirements.lock pyproject.toml Makefile
+	@command -v uv >/dev/null || test -x .venv-uv/bin/uv || { \
+	  echo "uv is not on the path: installing it into .venv-uv"; \
+	  $(PYTHON) -m venv .venv-uv && .venv-uv/bin/python -m pip install --quiet uv==$(UV_VERSION); }
+	@set -e; uv=$$(command -v uv || echo .venv-uv/bin/uv); \
+	  test -x $(BIN)/python || $$uv venv --quiet --python $(PYTHON) .venv; \
+	  echo "installing requirements.lock into .venv"; \
+	  $$uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock; \
+	  $$uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock:  ## resolve pyproject.toml into requirements.lock again
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --group dev pyproject.toml --output-file requirements.lock
+
+check: install  ## format, lint, types, import contracts and the fast tests, in seconds
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m fast --durations=0 --durations-min=1
+
+format: install  ## let ruff write the format
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+test: install  ## everything that needs neither Java nor a cluster
+	$(BIN)/pytest -n 2 -m "not real and not kubernetes"
+
+test-real: install  ## real Kafka and Spark on this machine
+	@.ci/pytest-or-none $(BIN)/pytest -m real
+
+test-kubernetes: install  ## a real cluster: HEADROOM_TEST_CLUSTER, or ../shared/cluster
+	@.ci/pytest-or-none $(BIN)/pytest -m kubernetes
+
+test-all: test test-real test-kubernetes  ## all three: the test command of the README and of CI
+
+bench: install  ## the benchmarks, into bench/results.json
+	$(BIN)/python -m bench
+
+clean:  ## remove the environment and all caches
+	rm -rf .venv .venv-uv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

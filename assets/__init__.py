@@ -1,0 +1,1 @@
+"""One thin file per stage: take a resource, call the models, return metadata."""

@@ -1,0 +1,1 @@
+"""What will this job need? Pure models: numbers in, frozen values out, no clock and no I/O."""

@@ -1,0 +1,49 @@
+"""What is known about a job at one moment?
+
+Every field may be `Unknown`: a signal that was not read is not a zero, and nothing is scaled down on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .quantities import Unknown
+
+if TYPE_CHECKING:
+    from .workload import Forecast
+
+NOT_OBSERVED = Unknown("not observed")
+
+
+@dataclass(frozen=True)
+class OperatorRates:
+    """One operator's rates over the evaluation interval, each per subtask, records/s; true = while busy."""
+
+    input_rps: Mapping[int, float]
+    output_rps: Mapping[int, float]
+    true_processing_rps: Mapping[int, float]
+    true_output_rps: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One evaluation interval of one job, as far as it could be read. Times are epoch seconds."""
+
+    at_s: float
+    scale_out: int | Unknown = NOT_OBSERVED
+    arrival_rps: float | Unknown = NOT_OBSERVED
+    throughput_rps: float | Unknown = NOT_OBSERVED
+    lag_records: float | Unknown = NOT_OBSERVED
+    latency_ms: float | Unknown = NOT_OBSERVED
+    cpu: Mapping[str, float] | Unknown = NOT_OBSERVED
+    """Per worker, 0…1: the mean share of its CPU (or of its busy time) over the interval."""
+    worker_rps: Mapping[str, float] | Unknown = NOT_OBSERVED
+    """Per worker: records read per second over the interval."""
+    operators: Mapping[str, OperatorRates] | Unknown = NOT_OBSERVED
+    forecast: Forecast | Unknown = field(default=NOT_OBSERVED)
+    run_id: str | Unknown = NOT_OBSERVED
+    """Changes with every restart of the query."""
+    executors_alive: int | Unknown = NOT_OBSERVED
+    last_commit_at_s: float | Unknown = NOT_OBSERVED

@@ -1,0 +1,165 @@
+"""In which values do the models speak?
+
+Intervals where there is uncertainty, `Unknown` where nothing can be said, `Misuse` where the question
+itself was wrong. Units are in the names: `_rps` records/s, `_s` seconds, `_ms` milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+
+class Misuse(ValueError):
+    """An argument no answer can be given for. The message names the argument and what was expected."""
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(f"{argument}: {problem}")
+        self.argument = argument
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (self.argument, self.problem)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Cannot tell, and why. Neither true nor false, so that no caller mistakes it for zero."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"unknown is neither true nor false ({self.reason}); test with isinstance(…, Unknown)"
+        )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value that lies between `low` and `high` with the stated confidence, most likely at `mid`."""
+
+    low: float
+    mid: float
+    high: float
+    confidence: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.mid <= self.high:
+            raise Misuse("Interval", f"needs low <= mid <= high, got {self.low}, {self.mid}, {self.high}")
+        if not 0.0 < self.confidence <= 1.0:
+            raise Misuse("Interval.confidence", f"must be in (0, 1], got {self.confidence}")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one probe, or one healthy stretch of the live job, showed at one scale-out.
+
+    `sustained=True` makes `throughput_rps` a lower bound on the capacity; `False` makes it a noisy direct
+    estimate of the capacity, and `offered_rps` only a check. An invalid probe never becomes a Measurement.
+    """
+
+    scale_out: int
+    offered_rps: float
+    throughput_rps: float
+    sustained: bool
+    latency_ms: float | None = None
+    duration_s: float = 0.0
+    executor_seconds: float = 0.0
+    memory_mb: float | None = None
+    origin: Literal["profile", "live"] = "profile"
+    standard_error_rps: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scale_out, bool) or self.scale_out != int(self.scale_out) or self.scale_out < 1:
+            raise Misuse("Measurement.scale_out", f"must be a whole number >= 1, got {self.scale_out!r}")
+        if not isinstance(self.sustained, bool):
+            raise Misuse("Measurement.sustained", f"must be True or False, got {self.sustained!r}")
+        if self.origin not in ("profile", "live"):
+            raise Misuse("Measurement.origin", f"must be 'profile' or 'live', got {self.origin!r}")
+        for name in ("offered_rps", "throughput_rps", "duration_s", "executor_seconds"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise Misuse(f"Measurement.{name}", f"must be a finite number >= 0, got {value!r}")
+        for name in ("latency_ms", "memory_mb", "standard_error_rps"):
+            value = getattr(self, name)
+            if value is not None and (not math.isfinite(value) or value < 0):
+                raise Misuse(f"Measurement.{name}", f"must be a finite number >= 0 or None, got {value!r}")
+
+
+@dataclass(frozen=True)
+class RecoveryEvent:
+    """One failure or rescale that was lived through: `recovery_s` is inf when it did not recover in time."""
+
+    kind: str
+    scale_out: int
+    failed_at_s: float
+    downtime_s: float
+    recovery_s: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in EVENT_KINDS:
+            raise Misuse("RecoveryEvent.kind", f"must be one of {', '.join(EVENT_KINDS)}, got {self.kind!r}")
+        if self.scale_out < 1:
+            raise Misuse("RecoveryEvent.scale_out", f"must be >= 1, got {self.scale_out!r}")
+        if not math.isfinite(self.failed_at_s):
+            raise Misuse("RecoveryEvent.failed_at_s", f"must be finite, got {self.failed_at_s!r}")
+        for name in ("downtime_s", "recovery_s"):
+            value = getattr(self, name)
+            if math.isnan(value) or value < 0:
+                raise Misuse(f"RecoveryEvent.{name}", f"must be >= 0, got {value!r}")
+
+
+FAILURE_KINDS = (
+    "executor_kill",
+    "executor_freeze",
+    "driver_kill",
+    "driver_freeze",
+    "broker_restart",
+    "node_loss",
+    "straggler",
+    "pod_failure",
+    "network_partition",
+    "network_delay",
+    "network_loss",
+    "cpu_stress",
+    "memory_stress",
+)
+RESCALE_KINDS = ("live_out", "live_in", "restart_out", "restart_in")
+EVENT_KINDS = FAILURE_KINDS + RESCALE_KINDS
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Change the scale-out to `to` executors."""
+
+    to: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Change nothing, and say why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Somebody has to look at this."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Learn:
+    """A fact for the models: what a healthy or saturated stretch, a failure or a rescale has shown."""
+
+    fact: Measurement | RecoveryEvent
+
+
+Instruction = Scale | Hold | Alarm | Learn
+
+Json = Mapping[str, Any]
+"""A plain JSON object. Every model has `to_json() -> dict` and `from_json(Json)`; no pickle anywhere."""

@@ -1,0 +1,1 @@
+"""The wiring: definitions, command line, and one resource per outside system."""

@@ -1,0 +1,1 @@
+"""What runs against or on the cluster. Knows neither Dagster nor MLflow."""
