@@ -1,0 +1,300 @@
+"""What does Headroom ask of the outside world?
+
+One protocol per outside system, small enough that an in-memory twin and the real adapter pass the same suite
+(tests/contracts). The simulated adapters stand in models/simulation and fit by shape; the local and the
+Kubernetes ones stand in pipelines/resources.
+
+Errors are those of profiling_jobs.errors: NotReady (try again), Unsafe (refused), Misconfigured (change it).
+A signal that could not be read is `Unknown(reason)`, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from models.quantities import Measurement, RecoveryEvent, Unknown
+
+# ---------------------------------------------------------------- deployments
+
+
+@dataclass(frozen=True)
+class Script:
+    """Any PySpark script, unchanged; `{input_topic}` and the like in `args` are filled in."""
+
+    path: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function `build(spark, topics) -> DataStreamWriter`, named "package.module:function"."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One running copy of a job: the live one, or a profiling copy on scratch topics."""
+
+    name: str
+    """Unique on the deployment, for example `orders` or `orders-profile-e4`."""
+    job: str
+    role: Literal["live", "profile"]
+    program: Script | Function
+    scale_out: int
+    inputs: Mapping[str, str]
+    """The job's name for a topic -> the topic, for example {"events": "orders"}."""
+    outputs: Mapping[str, str]
+    checkpoint: str
+    trigger_s: float = 0.0
+    """0: the next batch starts as soon as the last one has ended."""
+    max_offsets_per_trigger: int | None = None
+    state_partitions: int | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    side_effects: Literal["checked", "none"] = "checked"
+    """Whether a profiling copy's sinks are checked, or declared by the user to be without side effects."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a deployment says of itself. `run_id` changes with every restart of the query."""
+
+    state: Literal["starting", "running", "restarting", "stopped", "failed"]
+    declared_scale_out: int
+    executors_alive: int | Unknown
+    run_id: str | Unknown
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """What a change of the scale-out really was: which path was taken, and what it cost."""
+
+    path: Literal["live", "restart"]
+    before: int
+    after: int
+    took_s: float
+
+
+class Deployments(Protocol):
+    """Where jobs run. A name that is not known is Misconfigured; launching one twice is Unsafe."""
+
+    def launch(self, plan: Plan) -> None: ...
+    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
+        """Verified: the executors are registered when it returns. An epoch older than the last is Unsafe."""
+
+    def stop(self, name: str) -> None:
+        """Between batches where possible. Stopping what does not run is not an error."""
+
+    def status(self, name: str) -> Status: ...
+    def names(self) -> tuple[str, ...]:
+        """Every deployment of this owner, whoever of us started it."""
+
+
+# ------------------------------------------------------------------- failures
+
+
+@dataclass(frozen=True)
+class Injection:
+    """A failure that was caused on purpose, until it is cleared."""
+
+    id: str
+    deployment: str
+    kind: str
+    """One of models.quantities.FAILURE_KINDS."""
+    victim: str
+    at_s: float
+
+
+class Failures(Protocol):
+    """How failures are caused. Written down before it is done, so that a crash leaves none uncleared."""
+
+    def kinds(self) -> frozenset[str]:
+        """The failure kinds that can be caused here."""
+
+    def inject(self, deployment: str, kind: str) -> Injection: ...
+    def clear(self, injection_id: str) -> None:
+        """Put things right again: wake what is frozen, restart what must run. Twice is not an error."""
+
+    def active(self) -> tuple[Injection, ...]: ...
+
+
+# --------------------------------------------------------------------- broker
+
+Partition = tuple[str, int]
+Offsets = Mapping[Partition, int]
+
+
+class Broker(Protocol):
+    """Between producers and the job. A topic that is not there is Misconfigured, silence is NotReady."""
+
+    def topics(self) -> Mapping[str, int]:
+        """Name -> number of partitions."""
+
+    def create(self, topic: str, *, partitions: int) -> None:
+        """Creating it again with the same number of partitions is not an error; with another, Unsafe."""
+
+    def delete(self, topic: str) -> None:
+        """Deleting what is not there is not an error."""
+
+    def starts(self, topics: Sequence[str]) -> Offsets:
+        """The first offset that retention has left in each partition."""
+
+    def ends(self, topics: Sequence[str]) -> Offsets: ...
+    def offsets_at(self, topic: str, at_s: float) -> Offsets:
+        """The first offset whose broker timestamp is not before `at_s`; the end where there is none."""
+
+    def committed(self, group: str, topics: Sequence[str]) -> Offsets:
+        """Only the partitions that the group has committed."""
+
+    def commit(self, group: str, offsets: Offsets) -> None: ...
+
+
+# -------------------------------------------------------------------- metrics
+
+
+@dataclass(frozen=True)
+class ExecutorSample:
+    """One executor since the sample before. One definition for every adapter."""
+
+    executor: str
+    state: Literal["warming_up", "running", "lost"]
+    cpu: float | Unknown
+    """0…1: CPU time of the JVM and its Python workers over the wall time of its slots."""
+    busy: float | Unknown
+    """0…1: task seconds over slot seconds."""
+    records_rps: float | Unknown
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One job at one moment, from broker offsets and its checkpoint; valid while the driver is dead."""
+
+    at_s: float
+    head: Offsets
+    committed: Offsets | Unknown
+    committed_source: Literal["checkpoint", "group", "neither"]
+    log_start: Offsets
+    lag_records: float | Unknown
+    last_batch: int | Unknown
+    last_commit_at_s: float | Unknown
+    run_id: str | Unknown
+    executors: tuple[ExecutorSample, ...] | Unknown
+    latency_p50_ms: float | Unknown
+    latency_p95_ms: float | Unknown
+    latency_p99_ms: float | Unknown
+
+
+class Metrics(Protocol):
+    """How a job is doing."""
+
+    def sample(self, name: str) -> Sample: ...
+
+
+# ---------------------------------------------------------------------- store
+
+
+@dataclass(frozen=True)
+class Directive:
+    """What a person has asked for: `pause`, `pin` (value: the scale-out) or a foreign-edit `hold`."""
+
+    job: str
+    kind: Literal["pause", "pin", "hold"]
+    who: str
+    why: str
+    since_s: float
+    until_s: float | None = None
+    value: int | None = None
+
+
+@dataclass(frozen=True)
+class Control:
+    """A job's control state: `epoch` grows by one with every change that was decided."""
+
+    job: str
+    epoch: int
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who may carry out the change of one epoch, until when."""
+
+    job: str
+    epoch: int
+    holder: str
+    until_s: float
+
+
+class Store(Protocol):
+    """What must not be forgotten. Every write is durable when it returns."""
+
+    def record_evaluation(
+        self, job: str, *, interval: int, at_s: float, evaluation: Mapping[str, Any]
+    ) -> bool:
+        """False when the interval ⌊now / E⌋ has been evaluated already: nothing is written then."""
+
+    def evaluations(
+        self, job: str, *, since_s: float = 0.0, limit: int = 100
+    ) -> tuple[tuple[float, Mapping[str, Any]], ...]:
+        """The newest ones, oldest first."""
+
+    def control(self, job: str) -> Control | None: ...
+    def save_control(self, control: Control, *, expected_epoch: int | None) -> bool:
+        """Compare-and-set: False when the stored epoch is not `expected_epoch` (None: no state yet)."""
+
+    def claim(self, lease: Lease, *, now_s: float) -> bool:
+        """False while somebody else holds the lease, or when a newer epoch has been claimed."""
+
+    def release(self, lease: Lease) -> None: ...
+    def direct(self, directive: Directive) -> None: ...
+    def directives(self, job: str, *, now_s: float) -> tuple[Directive, ...]:
+        """Those in force at `now_s`."""
+
+    def resume(self, job: str, *, who: str, why: str, now_s: float) -> int:
+        """End every directive of the job; how many there were. The record of them stays."""
+
+    def add_measurement(self, job: str, key: str, measurement: Measurement, *, at_s: float) -> bool:
+        """`key` names the probe; adding the same key again replaces it, and says False."""
+
+    def measurements(self, job: str) -> tuple[tuple[str, float, Measurement], ...]: ...
+    def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None: ...
+    def events(self, job: str) -> tuple[tuple[RecoveryEvent, Mapping[str, Any]], ...]: ...
+    def save_document(self, job: str, name: str, document: Mapping[str, Any]) -> None:
+        """A named piece of state, for example a probing search, that a crash must not lose."""
+
+    def document(self, job: str, name: str) -> Mapping[str, Any] | None: ...
+
+
+# ------------------------------------------------------------ registry, clock
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One fitted model, as it is kept: plain JSON, found again by name and version."""
+
+    name: str
+    version: int
+    document: Mapping[str, Any]
+    tags: Mapping[str, str]
+
+
+class Registry(Protocol):
+    """The versions of the models, and which of them is in charge."""
+
+    def register(
+        self, name: str, document: Mapping[str, Any], *, tags: Mapping[str, str]
+    ) -> ModelVersion: ...
+    def promote(self, name: str, version: int, *, alias: str = "champion") -> None: ...
+    def load(self, name: str, *, alias: str = "champion") -> ModelVersion | Unknown: ...
+
+
+class Clock(Protocol):
+    """Time, passed in."""
+
+    def now_s(self) -> float:
+        """Epoch seconds."""
+
+    def sleep(self, seconds: float) -> None: ...
