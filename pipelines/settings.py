@@ -1,0 +1,224 @@
+"""What can be set, what is accepted, and what does each setting mean?
+
+Every section of headroom.toml is one frozen dataclass; every key is one field, declared with its default, its
+bounds and the sentence that docs/configuration.md shows. pipelines/config.py reads the file into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field
+from typing import Any, Literal, get_args
+
+from models.quantities import FAILURE_KINDS
+
+Mode = Literal["observe", "recommend", "apply"]
+Strategy = Literal["adaptive", "stepped"]
+DeploymentKind = Literal["simulated", "local", "kubernetes"]
+SideEffects = Literal["checked", "none"]
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one key accepts, and what it is for."""
+
+    help: str
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    secret_from: bool = False
+    """The value is the *name* of an environment variable, never the secret itself."""
+
+
+def key(default: Any = REQUIRED, *, help: str, **rule: Any) -> Any:
+    """One key of a section."""
+    required = default is REQUIRED
+    metadata = {"rule": Rule(help=help, required=required, **rule)}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=None if required else default, metadata=metadata)
+
+
+def rule_of(field_: Field[Any]) -> Rule:
+    """The rule a field was declared with."""
+    rule: Rule = field_.metadata["rule"]
+    return rule
+
+
+@dataclass(frozen=True)
+class DeploymentSettings:
+    """Where the jobs run."""
+
+    kind: DeploymentKind = key(
+        "local",
+        choices=get_args(DeploymentKind),
+        help="`local`: real Spark and Kafka processes on this machine. `simulated`: no JVM, no network.",
+    )
+
+
+@dataclass(frozen=True)
+class BrokerSettings:
+    """Which Kafka to use. Without `bootstrap` one is started here, on loopback, data under `.headroom/`."""
+
+    bootstrap: str | None = key(None, help="`host:port[,host:port]` of your brokers.")
+    security_protocol: str = key(
+        "PLAINTEXT",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        help="How to talk to your brokers.",
+    )
+    sasl_mechanism: str | None = key(
+        None, choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), help="With a SASL protocol."
+    )
+    username_from: str | None = key(
+        None, secret_from=True, help="Name of the environment variable that holds the user name."
+    )
+    password_from: str | None = key(
+        None, secret_from=True, help="Name of the environment variable that holds the password."
+    )
+    ssl_cafile: str | None = key(
+        None, help="PEM file of the authority that signed the brokers' certificates."
+    )
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """The Spark that runs the jobs and their profiling copies."""
+
+    slots: int = key(
+        8, at_least=1, help="Executors the local worker offers in all; may exceed the machine's processors."
+    )
+    executor_memory_mb: int = key(512, at_least=384, help="Heap of one executor.")
+    driver_memory_mb: int = key(512, at_least=384, help="Heap of one driver.")
+    network_timeout_s: int = key(
+        20,
+        at_least=5,
+        help="After how long a silent executor is given up. Spark's own default, 120, alone breaks most "
+        "promises: nothing else notices a frozen executor.",
+    )
+    heartbeat_s: int = key(4, at_least=1, help="How often executors report. Well below `network_timeout_s`.")
+    scale_timeout_s: float = key(
+        120.0, above=0, help="How long executors may take to register before a rescale has failed."
+    )
+    jars_ivy_settings: str | None = key(None, help="An `ivysettings.xml` of your own, for a mirror.")
+    conf: Mapping[str, str] = key({}, help="Further Spark configuration of every job.")
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """One streaming job: how it is run, what it promises, and how far Headroom may go."""
+
+    # how to run it
+    script: str | None = key(None, help="Path of a PySpark script. One of `script`, `build`, `attach`.")
+    args: tuple[str, ...] = key(
+        (),
+        help="Arguments of the script. `{input_topic}`, `{output_topic}`, `{checkpoint}`, `{brokers}` are "
+        "filled in; with several topics `{input:NAME}` and `{output:NAME}`.",
+    )
+    build: str | None = key(
+        None,
+        help='`"package.module:function"`, called as `build(spark, topics)`, returns a `DataStreamWriter`.',
+    )
+    attach: bool = key(
+        False, help="The job is run by somebody else: read its offsets and its checkpoint, recommend only."
+    )
+    inputs: Mapping[str, str] = key(
+        help='The input topics: the job\'s name for each -> topic, `{events = "orders"}`.'
+    )
+    outputs: Mapping[str, str] = key(
+        {}, help="The output topics, the same way; empty for another kind of sink."
+    )
+    checkpoint: str | None = key(
+        None, help="Where the query keeps its checkpoint. Default: `.headroom/checkpoints/NAME`."
+    )
+    profiling_side_effects: SideEffects = key(
+        "checked",
+        choices=get_args(SideEffects),
+        help="`checked`: a profiling copy whose sink cannot be judged is refused. `none`: you declare that "
+        "running a copy has no effect outside its scratch topics.",
+    )
+    trigger_s: float = key(
+        0.0, at_least=0, help="Trigger interval; 0: the next batch starts as the last one ends."
+    )
+    max_offsets_per_trigger: int | None = key(
+        None,
+        at_least=1,
+        help="Largest batch. Without one, the first batch after a failure is one giant batch.",
+    )
+    state_partitions: int | None = key(
+        None, at_least=1, help="`spark.sql.shuffle.partitions` of a new checkpoint; an old one keeps its own."
+    )
+    conf: Mapping[str, str] = key({}, help="Further Spark configuration of this job.")
+
+    # what it promises
+    recovery_target_s: float = key(
+        180.0, above=0, help="After a failure the job has caught up with its input within this time."
+    )
+    confidence: float = key(0.95, above=0, at_most=0.9999, help="With this probability, whenever it fails.")
+    failure_kinds: tuple[str, ...] = key(
+        ("executor_kill", "driver_kill"), choices=FAILURE_KINDS, help="The failures the promise covers."
+    )
+    max_lag_s: float | None = key(
+        None,
+        above=0,
+        help="Lag, in seconds of input, beyond which the job is behind. Default: half the target.",
+    )
+    latency_bound_ms: float | None = key(
+        None, above=0, help="Largest 95th percentile of latency at the load to come. Default: none."
+    )
+
+    # how far Headroom may go
+    mode: Mode = key(
+        "recommend",
+        choices=get_args(Mode),
+        help="`observe`: only watch. `recommend`: decide and show. `apply`: decide and do.",
+    )
+    scale_out_min: int = key(1, at_least=1, help="Never fewer executors.")
+    scale_out_max: int = key(8, at_least=1, help="Never more executors.")
+    scale_out: int = key(1, at_least=1, help="Executors to begin with.")
+    step_out: int | None = key(
+        None, at_least=1, help="Largest number of executors added at once. Default: no limit."
+    )
+    step_in: int | None = key(
+        None, at_least=1, help="Largest number of executors removed at once. Default: no limit."
+    )
+    evaluation_interval_s: float = key(60.0, at_least=10, help="How often it is decided.")
+    scale_in_window_s: float = key(
+        600.0,
+        at_least=0,
+        help="Executors are removed only down to the most that was needed within this window.",
+    )
+
+    # profiling
+    strategy: Strategy = key("adaptive", choices=get_args(Strategy), help="How the capacity is searched.")
+    profile_scale_outs: tuple[int, ...] = key(
+        (), help="Scale-outs to profile. Default: chosen between the bounds."
+    )
+    profile_budget_executor_s: float = key(7200.0, above=0, help="Executor-seconds one profile may cost.")
+    profile_first_rps: float = key(1000.0, above=0, help="`stepped`: the first rate.")
+    profile_step_rps: float = key(1000.0, above=0, help="`stepped`: the increment.")
+    profile_parallel: int = key(1, at_least=1, help="Profiling copies at the same time.")
+    probe_s: float = key(60.0, at_least=10, help="Length of the measured stretch of one probe.")
+    warm_up_s: float = key(30.0, at_least=0, help="Shortest warm-up; it lasts until the copy is steady.")
+    longest_window_s: float = key(
+        0.0, at_least=0, help="Longest window or state TTL of the job: the warm-up lasts at least that long."
+    )
+    events: str | None = key(
+        None,
+        help="Where profiling takes its events: a Parquet path, or `generator:NAME`. Default: a recording of "
+        "the input topics.",
+    )
+    allow_live_drills: bool = key(False, help="Whether failures may be injected into the live job.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The whole of headroom.toml."""
+
+    deployment: DeploymentSettings
+    brokers: BrokerSettings
+    spark: SparkSettings
+    jobs: Mapping[str, JobSettings]

@@ -1,0 +1,129 @@
+"""A wrong headroom.toml is told with path, line, what is accepted and the nearest name, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import WrongSettings, load, parse, variable_of
+from profiling_jobs.errors import Misconfigured
+
+pytestmark = pytest.mark.fast
+
+ORDERS = """\
+[spark]
+slots = 6
+
+[job.orders]
+build = "my.jobs:orders"
+inputs = {events = "orders"}
+recovery_target_s = 90
+"""
+
+
+def mistakes(text: str, **environment: str) -> list[str]:
+    with pytest.raises(WrongSettings) as caught:
+        parse(text, environment=environment)
+    return [str(m) for m in caught.value.mistakes]
+
+
+def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
+    settings = parse(ORDERS, environment={})
+    assert settings.spark.slots == 6
+    assert settings.deployment.kind == "local"
+    orders = settings.jobs["orders"]
+    assert (orders.build, dict(orders.inputs)) == ("my.jobs:orders", {"events": "orders"})
+    assert (orders.recovery_target_s, orders.confidence, orders.mode) == (90.0, 0.95, "recommend")
+    assert settings.brokers.bootstrap is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "recovery_target = 60",
+            "line 8: job.orders.recovery_target: no such key; did you mean recovery_target_s?",
+        ),
+        ("mode = 'aply'", "line 8: job.orders.mode: must be one of observe, recommend, apply, got 'aply'"),
+        ("confidence = 1.5", "line 8: job.orders.confidence: must be at most 0.9999, got 1.5"),
+        ("confidence = nan", "line 8: job.orders.confidence: must be finite"),
+        ("scale_out_max = 2.5", "line 8: job.orders.scale_out_max: must be a whole number, got 2.5"),
+        ("scale_out_max = true", "line 8: job.orders.scale_out_max: must be a whole number, got True"),
+        ("scale_out = 9", "line 8: job.orders.scale_out: needs scale_out_min <= scale_out <= scale_out_max"),
+        ("failure_kinds = ['executor_kil']", "did you mean 'executor_kill'?"),
+        ("failure_kinds = 'executor_kill'", "line 8: job.orders.failure_kinds: must be a list"),
+        ("script = 'x.py'", "needs exactly one of script, build, attach = true; it has script and build"),
+        ("outputs = {out = 'orders'}", "line 8: job.orders.outputs: the topic 'orders' is also an input"),
+        ("outputs = {out = 3}", "line 8: job.orders.outputs: must be a table of strings"),
+        ("checkpoint = ''", "line 8: job.orders.checkpoint: must be a string that is not empty"),
+    ],
+)
+def test_a_wrong_line_is_told_with_its_line_and_what_is_accepted(line: str, told: str) -> None:
+    (mistake,) = mistakes(ORDERS + line)
+    assert told in mistake
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+    text = (
+        ORDERS.replace("slots = 6", "slot = 6").replace('inputs = {events = "orders"}', "")
+        + "mode = 1\n[kafka]\n"
+    )
+    said = mistakes(text)
+    assert [s.split(":")[0] for s in said] == ["line 2", "line 4", "line 8", "line 9"]
+    assert "spark.slot: no such key; did you mean slots?" in said[0]
+    assert "job.orders.inputs: is missing" in said[1]
+    assert "no such section" in said[3]
+
+
+@pytest.mark.parametrize("name", ["Orders", "9lives", "a_b", "a" * 40])
+def test_a_jobs_name_must_do_as_label_folder_and_model_name(name: str) -> None:
+    (mistake,) = mistakes(f'[job.{name}]\nbuild = "a:b"\ninputs = {{e = "t"}}\n')
+    assert "matches [a-z][a-z0-9-]{0,38}" in mistake
+
+
+def test_the_environment_overrides_the_file() -> None:
+    environment = {
+        "HEADROOM_SPARK_SLOTS": "12",
+        "HEADROOM_JOB_ORDERS_MODE": "apply",
+        "HEADROOM_JOB_ORDERS_CHECKPOINT": "/data/cp",
+        "HEADROOM_JOB_ORDERS_FAILURE_KINDS": "['driver_kill']",
+        "HEADROOM_OWNER": "somebody",
+    }
+    settings = parse(ORDERS, environment=environment)
+    orders = settings.jobs["orders"]
+    assert (settings.spark.slots, orders.mode, orders.checkpoint) == (12, "apply", "/data/cp")
+    assert orders.failure_kinds == ("driver_kill",)
+
+
+def test_an_environment_variable_that_means_nothing_or_cannot_be_read_is_told() -> None:
+    assert "names no setting" in mistakes(ORDERS, HEADROOM_JOB_ORDERS_MOOD="apply")[0]
+    assert "the environment says 'many'" in mistakes(ORDERS, HEADROOM_SPARK_SLOTS="many")[0]
+
+
+def test_the_name_of_the_variable_follows_from_the_path() -> None:
+    assert variable_of("job.word-count.scale_out_max") == "HEADROOM_JOB_WORD_COUNT_SCALE_OUT_MAX"
+
+
+def test_an_attached_job_is_never_rescaled_and_needs_its_checkpoint() -> None:
+    said = mistakes('[job.theirs]\nattach = true\ninputs = {e = "t"}\nmode = "apply"\n')
+    assert [s.split(": ", 2)[1] for s in said] == ["job.theirs.checkpoint", "job.theirs.mode"]
+
+
+def test_broken_toml_and_a_missing_file_are_one_sentence(tmp_path: Path) -> None:
+    assert mistakes("[spark\nslots = 1")[0].startswith("line 1: the file: is not valid TOML")
+    with pytest.raises(Misconfigured, match="there is no such file"):
+        load(tmp_path / "headroom.toml", environment={})
+    (tmp_path / "headroom.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(Misconfigured, match="cannot be read"):
+        load(tmp_path / "headroom.toml", environment={})
+    (tmp_path / "ok.toml").write_text(ORDERS)
+    assert load(tmp_path / "ok.toml", environment={}).spark.slots == 6
+
+
+def test_settings_are_frozen() -> None:
+    orders = parse(ORDERS, environment={}).jobs["orders"]
+    with pytest.raises(AttributeError):
+        orders.mode = "apply"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        orders.inputs["more"] = "topics"  # type: ignore[index]
