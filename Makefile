@@ -11,7 +11,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real test-kubernetes test-all bench clean
+.PHONY: help install lock check format test test-real test-kubernetes test-all bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ test-all: test test-real test-kubernetes  ## all three: the test command of the 
 
 bench: install  ## the benchmarks, into bench/results.json
 	$(BIN)/python -m bench
+
+docs: install  ## the pages that are generated from the code
+	$(BIN)/python -m pipelines.configuration_page
 
 clean:  ## remove the environment and all caches
 	rm -rf .venv .venv-uv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
