@@ -1,0 +1,180 @@
+"""Where are the jars of Kafka and of Spark's connector, and are they the ones that were locked?
+
+`jars.lock` beside this file names every jar by its coordinates and sha256. They are fetched once per user. A
+jar whose checksum differs is an error and is not kept. With everything in the cache neither Java nor the
+network is touched.
+
+    python -m pipelines.resources.jars          fetch what is missing
+    python -m pipelines.resources.jars --lock   compute the checksums again, after a coordinate was changed
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady, Unsafe
+
+from . import ivy, java
+
+LOCK = Path(__file__).with_name("jars.lock")
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One jar, as it was locked."""
+
+    group: str
+    organisation: str
+    name: str
+    revision: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the cache."""
+        return f"{self.name}-{self.revision}.jar"
+
+    @property
+    def coordinates(self) -> str:
+        """As Maven writes them."""
+        return f"{self.organisation}:{self.name}:{self.revision}"
+
+
+def read_lock(path: Path = LOCK) -> tuple[Jar, ...]:
+    """What was locked. Lines are `[group]`, or `organisation:name:revision sha256:…`."""
+    jars: list[Jar] = []
+    group = ""
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if words[0].startswith("["):
+            group = words[0].strip("[]")
+            continue
+        parts = words[0].split(":")
+        if len(parts) != 3 or not group:
+            raise Misconfigured(f"{path.name}, line {number}", f"not organisation:name:revision: {line}")
+        organisation, name, revision = parts
+        digest = words[1].removeprefix("sha256:") if len(words) > 1 else ""
+        jars.append(Jar(group, organisation, name, revision, digest))
+    return tuple(jars)
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where a user's jars are kept, for all checkouts."""
+    environment = os.environ if environment is None else environment
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "headroom" / "jars"
+
+
+def fetch(
+    *groups: str,
+    cache: Path | None = None,
+    lock: Path = LOCK,
+    settings: Path | None = None,
+    progress: ivy.Progress | None = None,
+    marks: Mapping[str, str] | None = None,
+) -> tuple[Path, ...]:
+    """The jars of these groups, in the order of the lock, checked; what is missing is fetched first."""
+    jars = tuple(jar for jar in read_lock(lock) if jar.group in groups)
+    if unknown := set(groups) - {jar.group for jar in jars}:
+        raise Misconfigured(lock.name, f"has no group {', '.join(sorted(unknown))}")
+    cache = cache or cache_folder()
+    missing = [jar for jar in jars if not jar.sha256 or _digest(cache / jar.file) != jar.sha256]
+    if missing:
+        _download(missing, cache, settings=settings, progress=progress, marks=marks or {}, check=True)
+    return tuple(cache / jar.file for jar in jars)
+
+
+def relock(path: Path = LOCK, *, settings: Path | None = None, progress: ivy.Progress | None = None) -> int:
+    """Fetch every locked coordinate afresh and write its checksum beside it; how many changed."""
+    old = read_lock(path)
+    with tempfile.TemporaryDirectory() as folder:
+        _download(old, Path(folder), settings=settings, progress=progress, marks={}, check=False)
+        new = [replace(jar, sha256=_digest(Path(folder) / jar.file)) for jar in old]
+    digests = {jar.coordinates: jar.sha256 for jar in new}
+    lines = []
+    for line in path.read_text().splitlines():
+        coordinates = (line.partition("#")[0].split() or [""])[0]
+        digest = digests.get(coordinates)
+        lines.append(f"{coordinates} sha256:{digest}" if digest else line)
+    path.write_text("\n".join(lines) + "\n")
+    return sum(was != now for was, now in zip(old, new, strict=True))
+
+
+def _download(
+    jars: Sequence[Jar],
+    cache: Path,
+    *,
+    settings: Path | None,
+    progress: ivy.Progress | None,
+    marks: Mapping[str, str],
+    check: bool,
+) -> None:
+    runtime = java.find()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
+        work = Path(name)
+        said = ivy.retrieve(runtime, jars, work, settings=settings, progress=progress, marks=marks)
+        absent = []
+        wrong = []
+        for jar in jars:
+            arrived = work / jar.file
+            digest = _digest(arrived)
+            if not digest:
+                absent.append(jar.coordinates)
+            elif check and digest != jar.sha256:
+                wrong.append(f"{jar.coordinates} (locked {jar.sha256 or 'without one'}, got {digest})")
+            else:
+                arrived.replace(cache / jar.file)
+    if wrong:
+        raise Unsafe(
+            f"the checksum of {', '.join(wrong)} differs from {LOCK.name}, and it was not kept: "
+            "the mirror or the download is damaged; try again, or lock anew if the change was meant"
+        )
+    if absent:
+        raise NotReady(
+            f"{len(absent)} of {len(jars)} jars could not be fetched, the first is {absent[0]} "
+            f"({ivy.reason(said)}): check the network, "
+            f"or name the ivysettings.xml of your mirror in {ivy.SETTINGS}"
+        )
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fetch all jars into the cache, or compute the lock again."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.resources.jars", description=main.__doc__)
+    parser.add_argument("--lock", action="store_true", help="write the checksums of what is fetched")
+    lock = parser.parse_args(arguments).lock
+
+    def show(done: int, total: int, name: str) -> None:
+        sys.stderr.write(f"{done}/{total} {name}\n")
+
+    try:
+        if lock:
+            sys.stdout.write(f"{relock(progress=show)} checksums changed in {LOCK.name}\n")
+        else:
+            paths = fetch(*dict.fromkeys(jar.group for jar in read_lock()), progress=show)
+            sys.stdout.write(f"{len(paths)} jars in {cache_folder()}\n")
+    except HeadroomError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
