@@ -20,7 +20,7 @@ HEAD = """\
 # headroom.toml
 
 One `[job.NAME]` table per streaming job; a name matches `[a-z][a-z0-9-]{0,38}`. A wrong key or value is told
-with its line, what is accepted and the nearest name. Every value may be overridden by an environment variable;
+with its line, what is accepted and the nearest name. An environment variable overrides each value;
 secrets come from the environment only, under the name that the file gives.
 
 *This page is generated from `pipelines/settings.py`: `make docs`.*
