@@ -1,0 +1,37 @@
+"""How much can this job sustain at each scale-out, and which probes find that out most cheaply?
+
+`start`, `ask`, `tell` are the search; `judge` turns what was seen into a verdict; `estimates`, `measurements`
+and `progress` say what is known so far.
+"""
+
+from .budget import expected_executor_seconds, grid_executor_seconds
+from .report import Estimate, Progress, estimates, measurements, progress
+from .search import ask, run, start, tell
+from .settings import Settings, grid_scale_outs
+from .state import Bracket, Done, State
+from .verdicts import Facts, Probe, Result, Verdict, judge, lag_slope
+
+__all__ = [
+    "Settings",
+    "grid_scale_outs",
+    "start",
+    "ask",
+    "tell",
+    "run",
+    "State",
+    "Done",
+    "Probe",
+    "Facts",
+    "judge",
+    "lag_slope",
+    "Result",
+    "Verdict",
+    "Estimate",
+    "Bracket",
+    "estimates",
+    "measurements",
+    "Progress",
+    "progress",
+    "expected_executor_seconds",
+    "grid_executor_seconds",
+]

@@ -1,0 +1,135 @@
+"""Which scale-outs are searched, how long is one probe, and what may it all cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from ..arguments import number, whole
+from ..quantities import Json, Misuse
+
+Strategy = Literal["adaptive", "stepped"]
+STRATEGIES: tuple[Strategy, ...] = ("adaptive", "stepped")
+
+NOISE = (
+    0.03  # relative deviation of one probe's saturated throughput; the 2–13 % of StreamBed's repeats at best
+)
+BRACKET = 0.01  # relative width at which a search has ended: StreamBed §4.2
+RETRIES = 3  # with one probe in ten invalid, a scale-out is given up for nothing once in 10 000; judgement
+MOST_PROBES = 12  # valid ones per scale-out: they leave under 1 % error from 3 % noise; judgement
+DRIFT = 0.10  # relative deviation an earlier session's results may have moved by; judgement
+
+
+def grid_scale_outs(smallest: int, largest: int, count: int) -> tuple[int, ...]:
+    """Which scale-outs does a profiling grid of `count` sizes visit? Evenly spread, both ends included."""
+    low, high, n = whole("smallest", smallest), whole("largest", largest), whole("count", count)
+    if high < low:
+        raise Misuse("largest", f"must be >= smallest ({low}), got {high}")
+    if n == 1 and low != high:
+        raise Misuse("count", f"both ends {low} and {high} are visited: at least 2 is needed")
+    if n > high - low + 1:
+        raise Misuse("count", f"there are only {high - low + 1} scale-outs from {low} to {high}, got {n}")
+    return (
+        (low,) if n == 1 else tuple(low + ((high - low) * i * 2 + n - 1) // (2 * (n - 1)) for i in range(n))
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a search is asked to do. It needs a first rate, or a guess of the capacities, to begin with."""
+
+    scale_outs: Sequence[int]
+    warm_up_s: float
+    probe_s: float
+    strategy: Strategy = "adaptive"
+    first_rate_rps: float | None = None
+    """The first rate of the grid; for the adaptive search any rate, if nothing better is known."""
+    increment_rps: float | None = None
+    """The step of the grid; the adaptive search has none."""
+    first_guess: Mapping[int, float] | float | None = None
+    """Capacity by scale-out, or at one executor, as one single-slot run and `bounded_inverse_ds2` give it."""
+    budget_executor_seconds: float | None = None
+    """Without one the adaptive search ends at a fifth of what the grid would cost, once all are measured."""
+    highest_rate_rps: float | None = None
+    """What the source can emit at most; it is learnt when two probes in a row fall short at the same rate."""
+    tasks: int | None = None
+    """Partitions, where they bound what an executor can do: capacity is then a staircase in the scale-out."""
+    parallel: int | None = None
+    """Probes at once; by default one for `adaptive`, all that are in the step for `stepped`."""
+    executors_at_once: int | None = None
+    """Executors the probes that run at once may hold together."""
+    noise: float = NOISE
+    bracket: float = BRACKET
+    retries: int = RETRIES
+    most_probes: int = MOST_PROBES
+    drift: float = DRIFT
+    guesses: tuple[tuple[int, float], ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if isinstance(self.scale_outs, str | int | float) or not len(self.scale_outs):
+            raise Misuse("scale_outs", f"needs at least one scale-out, got {self.scale_outs!r}")
+        sizes = sorted(whole("scale_outs", s) for s in self.scale_outs)
+        if len(set(sizes)) < len(sizes):
+            raise Misuse("scale_outs", f"names a scale-out twice: {', '.join(map(str, sizes))}")
+        put("scale_outs", tuple(sizes))
+        if self.strategy not in STRATEGIES:
+            raise Misuse("strategy", f"must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
+        number("warm_up_s", self.warm_up_s, at_least=0.0)
+        for name in ("probe_s", "noise", "bracket"):
+            number(name, getattr(self, name), above=0.0)
+        for name in ("first_rate_rps", "increment_rps", "budget_executor_seconds", "highest_rate_rps"):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name), above=0.0)
+        number("drift", self.drift, at_least=0.0)
+        whole("retries", self.retries, at_least=0)
+        for name in ("most_probes", "tasks", "parallel", "executors_at_once"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        if self.executors_at_once is not None and sizes[-1] > self.executors_at_once:
+            raise Misuse(
+                "executors_at_once",
+                f"must hold the largest scale-out, {sizes[-1]}, got {self.executors_at_once}",
+            )
+        guess = self.first_guess
+        if isinstance(guess, Mapping):
+            pairs = sorted(
+                (whole("first_guess", s), number("first_guess", r, above=0.0)) for s, r in guess.items()
+            )
+            put("guesses", tuple(pairs))
+            put("first_guess", dict(pairs))
+        elif guess is not None:
+            put("guesses", ((1, number("first_guess", guess, above=0.0)),))
+        if self.strategy == "stepped":
+            _ = self.grid
+
+    @property
+    def grid(self) -> tuple[float, float]:
+        """First rate and increment of the stepped strategy."""
+        if self.first_rate_rps is None or self.increment_rps is None:
+            raise Misuse("first_rate_rps", "the stepped strategy needs first_rate_rps and increment_rps")
+        return self.first_rate_rps, self.increment_rps
+
+    @property
+    def cap_rps(self) -> float:
+        """The highest rate that may be asked of the source."""
+        return float("inf") if self.highest_rate_rps is None else self.highest_rate_rps
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as plain JSON; keys of a guess become texts."""
+        data = {k: v for k, v in vars(self).items() if k != "guesses"}
+        data["scale_outs"] = list(self.scale_outs)
+        if isinstance(self.first_guess, Mapping):
+            data["first_guess"] = {str(s): r for s, r in self.first_guess.items()}
+        return data
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """The settings again."""
+        given = dict(data)
+        if isinstance(given.get("first_guess"), Mapping):
+            given["first_guess"] = {int(s): r for s, r in given["first_guess"].items()}
+        return cls(**given)

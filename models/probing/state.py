@@ -1,0 +1,192 @@
+"""What has been asked, what has been told, and what follows for each scale-out?
+
+A bracket is (highest rate sustained, lowest rate not sustained). A rate sustained and a throughput
+saturated at that is lower by more than `CONTRADICTION` cannot both be true: flagged, probed again, settled
+by the odd one out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from ..quantities import Json, Measurement, Misuse
+from .settings import Settings
+from .verdicts import Probe, Result
+
+CONTRADICTION = 0.10  # what CapacityModel merges with a wider interval; beyond it refuses
+
+
+@dataclass(frozen=True)
+class Done:
+    """Nothing more is asked, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Highest rate kept up with and lowest rate not kept up with at one scale-out; 0 and inf without one."""
+
+    sustained_rps: float
+    not_sustained_rps: float
+    saturated_rps: float
+    """The lowest throughput of a probe that was not sustained: the capacity, with its noise; inf without."""
+
+    @property
+    def contradiction(self) -> str:
+        """What is inconsistent, or an empty text."""
+        if self.sustained_rps > (1.0 + CONTRADICTION) * self.saturated_rps:
+            return (
+                f"{self.sustained_rps:,.0f} records/s was sustained, yet another probe saturated at "
+                f"{self.saturated_rps:,.0f}"
+            )
+        if self.sustained_rps > self.not_sustained_rps:
+            return (
+                f"{self.sustained_rps:,.0f} records/s was sustained and {self.not_sustained_rps:,.0f} was "
+                "not; within the noise of a probe"
+            )
+        return ""
+
+    @property
+    def contradicts(self) -> bool:
+        """Is it beyond what noise explains?"""
+        return self.sustained_rps > (1.0 + CONTRADICTION) * self.saturated_rps
+
+    @property
+    def width(self) -> float:
+        """Relative width; inf while one side is open, 0 where the sides have crossed within the noise."""
+        if self.contradicts or self.sustained_rps <= 0.0:
+            return math.inf
+        return max(0.0, self.not_sustained_rps / self.sustained_rps - 1.0)
+
+
+@dataclass(frozen=True)
+class State:
+    """A search at one point. Immutable; `tell` gives the next one. JSON both ways at any point."""
+
+    settings: Settings
+    known: tuple[Measurement, ...] = ()
+    results: tuple[Result, ...] = ()
+    pending: tuple[Probe, ...] = ()
+    """Asked and not yet told: asked again after a crash."""
+    done: str = ""
+
+    @cached_property
+    def _by_size(self) -> dict[int, tuple[Result, ...]]:
+        sizes: dict[int, list[Result]] = {s: [] for s in self.settings.scale_outs}
+        for result in self.results:
+            sizes[result.probe.scale_out].append(result)
+        return {s: tuple(r) for s, r in sizes.items()}
+
+    def at(self, scale_out: int) -> tuple[Result, ...]:
+        """Every result at this scale-out, in the order told."""
+        return self._by_size[scale_out]
+
+    def valid(self, scale_out: int) -> tuple[Result, ...]:
+        """The results at this scale-out that may be learnt from."""
+        return tuple(r for r in self.at(scale_out) if r.valid)
+
+    def bracket(self, scale_out: int) -> Bracket:
+        """What has been sustained here, and what has not?"""
+        return bracket_of(self.valid(scale_out))
+
+    def invalid_in_a_row(self, scale_out: int) -> tuple[Result, ...]:
+        """The invalid results since the last valid one."""
+        results = self.at(scale_out)
+        last = max((i for i, r in enumerate(results) if r.valid), default=-1)
+        return results[last + 1 :]
+
+    def given_up(self, scale_out: int) -> str:
+        """Why is this scale-out not probed any more, its probes being beyond belief; otherwise empty."""
+        failed = self.invalid_in_a_row(scale_out)
+        if len(failed) <= self.settings.retries:
+            return ""
+        return f"given up after {len(failed)} invalid probes in a row; the last one: {failed[-1].reason}"
+
+    def has_value(self, scale_out: int) -> bool:
+        """Has the capacity here been measured directly, at least once, without an open contradiction?"""
+        return any(not r.sustained for r in believed(self.valid(scale_out)))
+
+    @cached_property
+    def spent(self) -> float:
+        """Executor-seconds used by everything told."""
+        return math.fsum(r.cost for r in self.results)
+
+    @cached_property
+    def committed(self) -> float:
+        """Executor-seconds used, and those the pending probes will use."""
+        return self.spent + math.fsum(p.executor_seconds for p in self.pending)
+
+    @cached_property
+    def source_limit_rps(self) -> float:
+        """The highest rate worth asking: as set, or learnt from a source that fell short twice alike."""
+        limit = self.settings.cap_rps
+        reached = max((r.rate_rps for r in self.results if r.valid), default=0.0)
+        for size in self.settings.scale_outs:
+            short = [
+                r.offered_rps
+                for r in self.at(size)
+                if not r.valid and r.offered_rps and r.offered_rps < 0.99 * r.probe.rate_rps
+            ]
+            for one, two in itertools.pairwise(short):
+                # One shortfall may be a lost command; two that agree are the source's own limit.
+                if max(one, two) <= SAME_RATE * min(one, two) and min(one, two) > reached:
+                    limit = min(limit, REACHABLE * min(one, two))
+        return limit
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything needed to go on, as plain JSON."""
+        return {
+            "schema": 1,
+            "settings": self.settings.to_json(),
+            "known": [dict(vars(m)) for m in self.known],
+            "results": [r.to_json() for r in self.results],
+            "pending": [p.to_json() for p in self.pending],
+            "done": self.done,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """The same search at the same point."""
+        if data.get("schema") != 1:
+            raise Misuse(
+                "data", f"is no state of a search that this version can read: {data.get('schema')!r}"
+            )
+        return cls(
+            settings=Settings.from_json(data["settings"]),
+            known=tuple(Measurement(**m) for m in data["known"]),
+            results=tuple(Result.from_json(r) for r in data["results"]),
+            pending=tuple(Probe.from_json(p) for p in data["pending"]),
+            done=data["done"],
+        )
+
+
+SAME_RATE = 1.10  # two shortfalls within 10 % are one limit; judgement
+REACHABLE = 0.97  # of a source's own limit it holds steadily; judgement
+
+
+def bracket_of(results: Sequence[Result]) -> Bracket:
+    """The bracket these valid results make."""
+    return Bracket(
+        sustained_rps=max((r.value_rps for r in results if r.sustained), default=0.0),
+        not_sustained_rps=min((r.rate_rps for r in results if not r.sustained), default=math.inf),
+        saturated_rps=min((r.value_rps for r in results if not r.sustained), default=math.inf),
+    )
+
+
+def believed(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Which valid results of one scale-out stand, the odd ones left aside? None where that cannot be told."""
+    kept = list(results)
+    while (bracket := bracket_of(kept)).contradicts:
+        # A low rate that was sustained says nothing against a higher capacity.
+        at_odds = [r for r in kept if not r.sustained or r.value_rps > bracket.saturated_rps]
+        if len(at_odds) < 3:
+            return ()
+        middle = sorted(r.value_rps for r in at_odds)[len(at_odds) // 2]
+        kept.remove(max(at_odds, key=lambda r: abs(math.log(r.value_rps / middle))))
+    return tuple(kept)

@@ -1,0 +1,129 @@
+"""When may a probe be believed, and what does it then say?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from models.probing import Facts, Probe, judge, lag_slope
+from models.quantities import Misuse, Unknown
+
+pytestmark = pytest.mark.fast
+
+PROBE = Probe(number=0, scale_out=4, rate_rps=1000.0, warm_up_s=120.0, probe_s=60.0)
+TIMES = np.arange(0.0, 61.0, 5.0)
+
+
+def facts(*, achieved=1000.0, processed=None, slope=None, saw=20.0, seed=1, **changes) -> Facts:
+    """A stretch in which lag does what the rates say, unless told otherwise."""
+    processed = achieved if processed is None else processed
+    lag_rate = achieved - processed if slope is None else slope
+    lag = 3000.0 + lag_rate * TIMES + saw * np.random.default_rng(seed).uniform(-1.0, 1.0, TIMES.size)
+    given = {
+        "achieved_rps": achieved,
+        "processed_rps": processed,
+        "lag_times_s": TIMES,
+        "lag_records": lag,
+        "warm_up_over": True,
+        "restarted": False,
+    }
+    return Facts(**(given | changes))
+
+
+@pytest.mark.parametrize(
+    ("what", "seen", "verdict", "value"),
+    [
+        ("it keeps up", facts(), "sustained", 1000.0),
+        ("the source is a little fast", facts(achieved=1030.0), "sustained", 1030.0),
+        ("it works off an old backlog beside", facts(processed=1015.0), "sustained", 1000.0),
+        ("it is far past its capacity", facts(processed=600.0), "not sustained", 600.0),
+        ("it is just past its capacity", facts(processed=980.0, saw=5.0), "not sustained", 980.0),
+        ("99.5 %, lag rises", facts(processed=995.0, saw=1.0), "not sustained", 995.0),
+    ],
+)
+def test_a_probe_that_can_be_believed(what, seen, verdict, value):
+    result = judge(PROBE, seen)
+    assert result.verdict == verdict, result.reason
+    assert result.value_rps == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("what", "seen", "says"),
+    [
+        (
+            "the source stayed at its start rate",
+            facts(achieved=300.0),
+            "never reached its rate: 300 of 1,000",
+        ),
+        ("the source is 2 % short", facts(achieved=980.0), "never reached its rate"),
+        ("the source is dead", facts(achieved=0.0), "never reached"),
+        ("still warming up", facts(warm_up_over=False), "warm-up was not over"),
+        ("restarted and saturated", facts(processed=500.0, restarted=True), "restarted"),
+        ("lag is flat though a third is missing", facts(processed=667.0, slope=0.0), "do not add up"),
+        ("lag rises though all is processed", facts(slope=200.0), "do not add up"),
+        ("half a batch is missing at the edge", facts(processed=985.0, slope=0.0, saw=1.0), "too short"),
+        ("nothing processed", facts(processed=0.0), "processed nothing"),
+        (
+            "throughput not observed",
+            facts(processed_rps=Unknown("no commits readable")),
+            "no commits readable",
+        ),
+        ("source not observed", facts(achieved_rps=Unknown("no report")), "no report"),
+        ("NaN", facts(processed_rps=math.nan), "rate of the job is unknown"),
+        ("negative", facts(processed_rps=-3.0), "rate of the job is unknown"),
+        ("NaN source", facts(achieved_rps=math.nan), "rate of the source is unknown"),
+        ("no lag", facts(lag_times_s=[], lag_records=[]), "only 0 lag samples"),
+        ("lag all missing", facts(lag_records=np.full(TIMES.size, math.nan)), "only 0 lag samples"),
+        ("one moment", facts(lag_times_s=np.zeros(TIMES.size)), "same time"),
+    ],
+)
+def test_a_probe_that_lies_yields_no_value(what, seen, says):
+    result = judge(PROBE, seen)
+    assert result.verdict == "invalid"
+    assert says in result.reason
+    assert result.throughput_rps is None
+    with pytest.raises(Misuse, match="no value"):
+        _ = result.value_rps
+
+
+def test_an_infinitely_steady_lag_is_not_rising():
+    slope = lag_slope(TIMES, np.full(TIMES.size, 500.0))
+    assert slope.rps == 0.0
+    assert not slope.above_zero
+    assert judge(PROBE, facts(saw=0.0)).sustained
+
+
+def test_order_and_gaps_of_the_samples_do_not_matter():
+    lag = 100.0 + 7.0 * TIMES
+    shuffled = np.random.default_rng(3).permutation(TIMES.size)
+    assert lag_slope(TIMES[shuffled], lag[shuffled]).rps == pytest.approx(7.0)
+    holed = lag.copy()
+    holed[3] = math.nan
+    assert lag_slope(TIMES, holed).rps == pytest.approx(7.0)
+    with pytest.raises(Misuse, match="lag_records"):
+        lag_slope([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize("period_s", [4.0, 10.0, 17.0])
+def test_the_saw_of_micro_batches_is_seldom_called_rising(period_s):
+    # 120 s under steady load; the saw starts anywhere, batches vary by 10 %.
+    times = np.arange(0.0, 120.0, 1.0)
+    random = np.random.default_rng(11)
+    alarms = 0
+    for _ in range(300):
+        phase = (times + random.uniform(0.0, period_s)) % period_s
+        lag = 1000.0 * phase * random.uniform(0.9, 1.1) + 200.0 * random.standard_normal(times.size)
+        alarms += lag_slope(times, lag).above_zero
+    assert alarms <= 0.09 * 300, "5 % asked for; a binomial of 300 allows 9 %"
+
+
+def test_a_lag_that_rises_through_the_saw_is_noticed():
+    times = np.arange(0.0, 120.0, 1.0)
+    random = np.random.default_rng(12)
+    found = 0
+    for _ in range(100):
+        phase = (times + random.uniform(0.0, 10.0)) % 10.0
+        found += lag_slope(times, 1000.0 * phase + 100.0 * times).above_zero
+    assert found >= 95
