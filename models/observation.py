@@ -5,7 +5,7 @@ Every field may be `Unknown`: a signal that was not read is not a zero, and noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,3 +47,5 @@ class Observation:
     """Changes with every restart of the query."""
     executors_alive: int | Unknown = NOT_OBSERVED
     last_commit_at_s: float | Unknown = NOT_OBSERVED
+    commits_at_s: Sequence[float] | Unknown = NOT_OBSERVED
+    """Every commit since the observation before, where known: they place a downtime by the second."""

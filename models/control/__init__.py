@@ -1,0 +1,29 @@
+"""What should happen to this job now, given all that control has seen of it?
+
+`step(state, observation, now) -> (state, [Instruction])` is pure: time comes in, instructions go out, and
+the state is JSON. The way through: `step` (the page to read first) → `seeing` → `surroundings` (people's
+orders) → `recovering` (failures) → `changing` (our changes, verified or rolled back) → `learning` →
+`deciding`, `emergency` → `limits`.
+"""
+
+from .deciding import Decider, Decision, Models, Situation
+from .directives import Blackout, Directives, Injected, Pause, Pin
+from .settings import Settings
+from .state import State
+from .step import start, step
+
+__all__ = [
+    "start",
+    "step",
+    "Settings",
+    "State",
+    "Models",
+    "Directives",
+    "Pause",
+    "Pin",
+    "Blackout",
+    "Injected",
+    "Situation",
+    "Decision",
+    "Decider",
+]

@@ -1,0 +1,102 @@
+"""Which size would be right now? What is known is put to the optimiser; its answer is not yet an order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from models.observation import Observation
+from models.quantities import Interval, Unknown
+
+from .records import plain
+
+if TYPE_CHECKING:
+    from models.engine import Engine
+    from models.question import KnowsDowntime, KnowsLatency
+
+    from .settings import Settings
+
+
+class PredictsCapacity(Protocol):
+    """Anything that knows the capacity of a scale-out."""
+
+    def predict(self, scale_out: int) -> Interval | Unknown: ...
+
+
+NO_CAPACITY = Unknown("there is no capacity model yet: profile the job")
+NO_DOWNTIME = Unknown("there is no downtime model yet: run a drill")
+NO_LATENCY = Unknown("there is no latency model yet: profile the job")
+NO_ENGINE = Unknown(
+    "the engine is not described yet: profiling learns how long a batch takes beside its records"
+)
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models in charge; each may be Unknown, and then what depends on it is held."""
+
+    capacity: PredictsCapacity | Unknown = NO_CAPACITY
+    downtime: KnowsDowntime | Unknown = NO_DOWNTIME
+    latency: KnowsLatency | Unknown = NO_LATENCY
+    engine: Engine | Unknown = NO_ENGINE
+    """How the job reads its input: a `models.engine` BatchEngine or ContinuousEngine."""
+    version: str = "none"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the optimiser is asked about: one job, one moment, and the sizes that may be taken."""
+
+    settings: Settings
+    observation: Observation
+    current: int
+    candidates: tuple[int, ...]
+
+
+class Decision(Protocol):
+    """What control reads of the optimiser's answer; all of it is kept for `headroom explain`."""
+
+    @property
+    def scale_out(self) -> int | Unknown: ...
+    @property
+    def feasible(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def alarm(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One answer of the optimiser as it is remembered: what `headroom explain` shows."""
+
+    at_s: float
+    current: int
+    scale_out: int | Unknown
+    smallest: int | Unknown
+    """The smallest feasible size; `scale_out` may be larger where a move would not pay or is too early."""
+    feasible: bool
+    reason: str
+    alarm: str
+    models_version: str
+    verdicts: tuple[Mapping[str, Any], ...]
+    """Every candidate with its numbers and excuses, as plain JSON."""
+
+
+def decided(decision: Decision, *, at_s: float, current: int, models_version: str) -> Decided:
+    """The answer in plain values."""
+    return Decided(
+        at_s=at_s,
+        current=current,
+        scale_out=decision.scale_out,
+        smallest=getattr(decision, "smallest_feasible", decision.scale_out),
+        feasible=bool(decision.feasible),
+        reason=decision.reason,
+        alarm=decision.alarm or "",
+        models_version=models_version,
+        verdicts=tuple(plain(v.to_json()) for v in getattr(decision, "verdicts", ())),
+    )
+
+
+Decider = Callable[[Situation], Decision]

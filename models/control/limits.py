@@ -1,0 +1,102 @@
+"""How much of a wish is allowed now? Bounds, quarantine, cool-down, the scale-in window and the step limit.
+
+    out:  to ≤ current + max_step_out
+    in:   to ≥ largest recommendation of the window
+          to ≥ current − max_step_in,  to ≥ (1 − max_share_in) · current
+
+A limit that cuts a wish moves it to an aligned size nearer to the present one; if none is left, it holds.
+Nothing shrinks while the job is behind, while executors are missing, or while it cannot be seen to work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from models.quantities import Hold, Unknown
+
+from .changing import is_quarantined
+from .seeing import Seen
+from .state import State
+from .surroundings import Wish
+
+
+def limit(state: State, seen: Seen, wish: Hold | Wish) -> Hold | Wish:
+    """What is left of the wish, or the reason why nothing is."""
+    if isinstance(wish, Hold) or wish.origin in ("pin", "rollback", "reassert"):
+        return wish
+    current = seen.scale_out
+    if wish.to == current:
+        barred = [q.text(seen.now) for q in state.quarantined if seen.now < q.until_s]
+        return Hold("; ".join((f"{current} executors stay: {wish.reason}", *barred)))
+    return _out(state, seen, wish) if wish.to > current else _in(state, seen, wish)
+
+
+def _out(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
+    settings, current, now = state.settings, seen.scale_out, seen.now
+    waits_s = settings.cooldown_out_s - (now - state.changed_at_s)
+    if waits_s > 0:
+        return Hold(
+            f"cool-down, no scale-out for another {waits_s:.0f} s; would grow to {wish.to}: {wish.reason}"
+        )
+    highest = current + settings.max_step_out if settings.max_step_out is not None else wish.to
+    return _nearest(
+        state, seen, wish, [s for s in settings.sizes if current < s <= min(wish.to, highest)][::-1]
+    )
+
+
+def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
+    settings, current, now = state.settings, seen.scale_out, seen.now
+    refused = _why_not_in(state, seen)
+    if refused:
+        return Hold(f"{refused}; would shrink to {wish.to}: {wish.reason}")
+    window_s = settings.scale_in_window_s
+    largest = state.recommended.maximum(now, window_s)
+    if isinstance(largest, Unknown):
+        return Hold(f"no scale-in: {largest.reason}")
+    if largest >= current:
+        return Hold(
+            f"scale-in window: {largest} executors were recommended "
+            f"{state.recommended.age_of(largest, now):.0f} s ago (window {window_s:.0f} s); "
+            f"would shrink to {wish.to}: {wish.reason}"
+        )
+    lowest = max(largest, wish.to, round(current * (1.0 - settings.max_share_in) + 0.499999))
+    if settings.max_step_in is not None:
+        lowest = max(lowest, current - settings.max_step_in)
+    return _nearest(state, seen, wish, [s for s in settings.sizes if lowest <= s < current])
+
+
+def _why_not_in(state: State, seen: Seen) -> str:
+    settings, o, now = state.settings, seen.observation, seen.now
+    if not seen.caught_up:
+        return f"catching up ({_seconds(seen.lag_s)} of input behind, band {seen.band_s:.0f} s): no scale-in"
+    if seen.committing is not True and o.lag_records != 0:
+        return "no scale-in, the job cannot be seen to work: neither commits nor throughput"
+    if not isinstance(o.executors_alive, Unknown) and o.executors_alive < seen.scale_out:
+        return f"no scale-in while only {o.executors_alive} of {seen.scale_out} executors are alive"
+    blackout = state.directives.blackout
+    if blackout is not None:
+        return f"blackout, nothing shrinks: {blackout.why}"
+    waits_s = settings.cooldown_in_s - (now - state.changed_at_s)
+    if waits_s > 0:
+        return f"cool-down, no scale-in for another {waits_s:.0f} s"
+    if not state.recommended.covers(now, settings.scale_in_window_s):
+        covered_s = max(0.0, now - state.recommended.since_s)
+        return f"scale-in window not full, {covered_s:.0f} of {settings.scale_in_window_s:.0f} s"
+    return ""
+
+
+def _nearest(state: State, seen: Seen, wish: Wish, sizes: list[int]) -> Hold | Wish:
+    """The wish moved to the first of these sizes that is not in quarantine."""
+    for size in sizes:
+        if is_quarantined(state, size, seen.now) is None:
+            cut = "" if size == wish.to else f" (a limited step towards {wish.to})"
+            return replace(wish, to=size, reason=f"{wish.reason}{cut}")
+    barred = is_quarantined(state, wish.to, seen.now)
+    if barred is not None:
+        return Hold(barred.text(seen.now))
+    between = f"between {seen.scale_out} and {wish.to}"
+    return Hold(f"step limit: it reaches no aligned size {between}; would go there: {wish.reason}")
+
+
+def _seconds(value: float | Unknown) -> str:
+    return "an unknown number of seconds" if isinstance(value, Unknown) else f"{value:.0f} s"

@@ -1,0 +1,207 @@
+"""What does this tick show, and may anything be concluded from it?
+
+    lag_s = lag_records / arrival      seconds of input; with no input, seconds of work at T(s)
+    band  = 1.25 · the largest healthy lag_s of the last ten minutes, at least two triggers, at most max_lag_s
+
+The arrival rate is its mean over the last five minutes, so that a burst does not make the lag look short.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, fields, replace
+
+from models import arguments
+from models.observation import Observation
+from models.quantities import Interval, Unknown
+
+from .settings import Settings
+from .state import Sample, State
+
+CLOCK_SKEW_S = 5.0  # two machines kept by NTP differ by far less (judgement)
+ARRIVAL_WINDOW_S = 300.0  # judgement
+BAND_WINDOW_S = 600.0  # ten ticks at the default interval (judgement)
+BAND_SHARE = 1.25  # what drills use for the same band
+KEPT_SAMPLES = 4  # at least; older ones only while the band or the arrival rate looks at them
+NEEDED = ("scale_out", "arrival_rps", "lag_records")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One observation, judged."""
+
+    now: float
+    observation: Observation
+    unusable: str
+    """Why nothing may be concluded from this observation; empty if something may."""
+    missing: tuple[str, ...]
+    """What a decision needs and could not be read, each with its reason."""
+    lag_s: float | Unknown
+    band_s: float
+    previous: Sample | Unknown
+
+    @property
+    def scale_out(self) -> int:
+        """The declared size; only asked for where it is known."""
+        assert not isinstance(self.observation.scale_out, Unknown)
+        return self.observation.scale_out
+
+    @property
+    def sized(self) -> bool:
+        return not self.unusable and not isinstance(self.observation.scale_out, Unknown)
+
+    @property
+    def behind(self) -> bool:
+        """Is lag known to be above its band?"""
+        return not isinstance(self.lag_s, Unknown) and self.lag_s > self.band_s
+
+    @property
+    def caught_up(self) -> bool:
+        """Is lag known to be within its band? Unknown lag is neither behind nor caught up."""
+        return not isinstance(self.lag_s, Unknown) and self.lag_s <= self.band_s
+
+    @property
+    def committing(self) -> bool | Unknown:
+        """Has the job got anything done since the last tick?"""
+        commit, throughput = self.observation.last_commit_at_s, self.observation.throughput_rps
+        if not isinstance(commit, Unknown) and not isinstance(self.previous, Unknown):
+            before = self.previous.commit_at_s
+            return commit > (self.previous.at_s if isinstance(before, Unknown) else before)
+        if not isinstance(throughput, Unknown):
+            return throughput > 0.0
+        return Unknown("neither commits nor throughput could be read")
+
+
+def collect(state: State, observation: Observation, now: float) -> Seen:
+    """Judge one observation: is it new, is it fresh, what is missing, how far behind is the job?"""
+    _check(observation)
+    previous = state.history[-1] if state.history else Unknown("this is the first tick")
+    missing = tuple(
+        f"{name} ({value.reason})"
+        for name in NEEDED
+        if isinstance(value := getattr(observation, name), Unknown)
+    )
+    return Seen(
+        now=now,
+        observation=observation,
+        unusable=_unusable(state, observation, now),
+        missing=missing,
+        lag_s=_lag_s(state, observation),
+        band_s=_band_s(state, observation.at_s),
+        previous=previous,
+    )
+
+
+def remember(state: State, seen: Seen) -> State:
+    """The state with this tick in its history."""
+    o = seen.observation
+    state = replace(state, stepped_at_s=seen.now)
+    lost = seen.unusable or seen.missing
+    if not lost:
+        state = replace(state, missing_since_s=float("inf"))
+    elif state.missing_since_s == float("inf"):
+        state = replace(state, missing_since_s=seen.now)
+    if seen.unusable:
+        return state
+    if _idle(seen):
+        state = replace(state, idle_until_s=o.at_s)
+    state = replace(state, observed_at_s=o.at_s)
+    if not seen.sized:
+        return state
+    sample = Sample(
+        at_s=float(o.at_s),
+        scale_out=seen.scale_out,
+        arrival_rps=o.arrival_rps,
+        throughput_rps=o.throughput_rps,
+        lag_records=o.lag_records,
+        lag_s=seen.lag_s,
+        commit_at_s=o.last_commit_at_s,
+        run_id=o.run_id,
+        executors_alive=o.executors_alive,
+        healthy=seen.caught_up and state.recovering is None and state.change is None,
+    )
+    older = tuple(s for s in state.history if s.at_s >= o.at_s - BAND_WINDOW_S)
+    if len(older) < KEPT_SAMPLES:
+        older = state.history[-KEPT_SAMPLES:]
+    return replace(state, history=(*older, sample))
+
+
+def capacity_mid(settings: Settings, scale_out: int) -> float | Unknown:
+    """The most likely capacity of a scale-out."""
+    model = settings.models.capacity
+    if isinstance(model, Unknown):
+        return model
+    predicted: Interval | Unknown = model.predict(scale_out)
+    return predicted if isinstance(predicted, Unknown) else predicted.mid
+
+
+def lag_rises(state: State, seen: Seen, *, ticks: int = 2) -> bool:
+    """Has lag grown at each of the last `ticks` ticks, by more than a trigger's worth in all?"""
+    lags = [s.lag_s for s in state.history[-ticks:]] + [seen.lag_s]
+    known = [lag for lag in lags if not isinstance(lag, Unknown)]
+    if len(known) <= ticks:
+        return False
+    rising = all(later > earlier for earlier, later in itertools.pairwise(known))
+    return rising and known[-1] - known[0] > state.settings.trigger_s
+
+
+def _unusable(state: State, observation: Observation, now: float) -> str:
+    age = now - observation.at_s
+    if age > state.settings.stale_after_s:
+        return (
+            f"the newest observation is {age:.0f} s old (bound {state.settings.stale_after_s:.0f} s): "
+            "check what reads the metrics"
+        )
+    if age < -CLOCK_SKEW_S:
+        return f"the observation is {-age:.0f} s ahead of our clock: synchronise the clocks"
+    if observation.at_s <= state.observed_at_s:
+        return "nothing new was observed since the last tick: check what reads the metrics"
+    return ""
+
+
+def _idle(seen: Seen) -> bool:
+    """Spark commits nothing while nothing arrives; a few offsets that are no records may remain as lag."""
+    o = seen.observation
+    if isinstance(o.lag_records, Unknown):
+        return False
+    return o.lag_records == 0 or (o.arrival_rps == 0.0 and seen.caught_up)
+
+
+def _lag_s(state: State, observation: Observation) -> float | Unknown:
+    lag = observation.lag_records
+    if isinstance(lag, Unknown):
+        return lag
+    if lag == 0:
+        return 0.0
+    rates = [s.arrival_rps for s in state.history if s.at_s >= observation.at_s - ARRIVAL_WINDOW_S]
+    known = [r for r in (*rates, observation.arrival_rps) if not isinstance(r, Unknown)]
+    if known and sum(known) > 0.0:
+        return lag * len(known) / sum(known)
+    size = observation.scale_out
+    capacity = size if isinstance(size, Unknown) else capacity_mid(state.settings, size)
+    if isinstance(capacity, Unknown) or capacity <= 0.0:
+        return Unknown(f"{lag:.0f} records wait, but there is neither an arrival rate nor a capacity")
+    return lag / capacity
+
+
+def _band_s(state: State, at_s: float) -> float:
+    healthy = [s.lag_s for s in state.history if s.healthy and s.at_s >= at_s - BAND_WINDOW_S]
+    widest = max((lag for lag in healthy if not isinstance(lag, Unknown)), default=0.0)
+    return min(max(BAND_SHARE * widest, 2.0 * state.settings.trigger_s), state.settings.lag_bound_s)
+
+
+def _check(observation: Observation) -> None:
+    """A number that is no number is a broken reader, not a missing value."""
+    arguments.number("observation.at_s", observation.at_s)
+    for field in fields(observation):
+        value = getattr(observation, field.name)
+        if isinstance(value, Unknown):
+            continue
+        if field.name == "scale_out":
+            arguments.whole("observation.scale_out", value)
+        elif field.name == "executors_alive":
+            arguments.whole("observation.executors_alive", value, at_least=0)
+        elif field.name in ("arrival_rps", "throughput_rps", "lag_records", "latency_ms"):
+            arguments.number(f"observation.{field.name}", value, at_least=0.0)
+        elif field.name == "last_commit_at_s":
+            arguments.number("observation.last_commit_at_s", value)

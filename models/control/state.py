@@ -1,0 +1,179 @@
+"""What does control remember between two ticks? Values only, written as JSON after every tick.
+
+Settings and models are not part of the memory: they are handed in anew at every tick, so that a promoted
+model or an edited limit counts from the next tick on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from models.quantities import Json, Misuse, Unknown
+
+from .deciding import Decided
+from .directives import Directives
+from .records import plain, restore_fields
+from .settings import Settings
+from .window import Window
+
+SCHEMA = 1
+NO_DIRECTIVES = Directives()
+NOTHING_RECOMMENDED = Window()
+NO_COMMIT = Unknown("nothing has been committed since")
+NOT_APPLIED = Unknown("we have not set the size of this job yet")
+NOT_VERIFIED = Unknown("no size of ours has been verified yet")
+NOT_DECIDED = Unknown("nothing has been decided yet")
+
+Origin = Literal["decision", "emergency", "pin", "rollback", "reassert"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one usable tick saw; the newest ones are kept."""
+
+    at_s: float
+    scale_out: int
+    arrival_rps: float | Unknown
+    throughput_rps: float | Unknown
+    lag_records: float | Unknown
+    lag_s: float | Unknown
+    commit_at_s: float | Unknown
+    run_id: str | Unknown
+    executors_alive: int | Unknown
+    healthy: bool
+    """Lag in its band, and neither a failure nor a change under way."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A failure or a rescale that is being lived through: `kind` is spelled as in models.quantities."""
+
+    kind: str
+    scale_out: int
+    failed_at_s: float
+    noticed_at_s: float
+    why: str
+    band_s: float
+    commit_at_s: float | Unknown
+    """The newest commit when it was noticed."""
+    first_commit_at_s: float | Unknown = NO_COMMIT
+    trace: tuple[tuple[float, float], ...] = ()
+    """(time, lag in seconds of input) since it was noticed."""
+    spoilt: str = ""
+    """Why nothing can be learnt from it, if so."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A scale-out we asked for and have not yet seen working."""
+
+    origin: Origin
+    before: int
+    to: int
+    at_s: float
+    run_id: str | Unknown
+    lag_s: float | Unknown
+    throughput_rps: float | Unknown
+    """Just before the change; a capacity only if the job was saturated."""
+    saturated: bool
+    expected_rps: float | Unknown
+    """The capacity models' T(to) − T(before), after every limit."""
+    took_effect_at_s: float = math.inf
+    saturated_rps: tuple[float, ...] = ()
+    """Throughput of the saturated ticks since it has taken effect and settled."""
+    problem: str = ""
+    """Why it has failed, if so."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """A size that did not work: neither it nor anything beyond it is taken again before `until_s`."""
+
+    scale_out: int
+    since_s: float
+    until_s: float
+    strikes: int
+    why: str
+    direction: Literal["out", "in"]
+
+    def bars(self, scale_out: int, now: float) -> bool:
+        beyond = scale_out >= self.scale_out if self.direction == "out" else scale_out <= self.scale_out
+        return beyond and now < self.until_s
+
+    def text(self, now: float) -> str:
+        sizes = f"{self.scale_out} executors and {'more' if self.direction == 'out' else 'fewer'}"
+        return f"{sizes} are in quarantine for another {self.until_s - now:.0f} s: {self.why}"
+
+
+@dataclass(frozen=True)
+class ForeignEdit:
+    """Somebody else set the size: it is theirs until `resume`."""
+
+    since_s: float
+    found: int
+    ours: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A run of ticks of one sort at one scale-out, on its way to become a measurement."""
+
+    sort: Literal["steady", "saturated"]
+    scale_out: int
+    since_s: float
+    until_s: float
+    arrivals_rps: tuple[float, ...] = ()
+    throughputs_rps: tuple[float, ...] = ()
+    latencies_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """Control's memory of one job. `recovering` and `last_decision` are what `headroom explain` reads."""
+
+    settings: Settings
+    directives: Directives = NO_DIRECTIVES
+    stepped_at_s: float = -math.inf
+    observed_at_s: float = -math.inf
+    history: tuple[Sample, ...] = ()
+    idle_until_s: float = -math.inf
+    """The newest tick at which there was nothing to commit."""
+    recovering: Incident | None = None
+    change: Change | None = None
+    applied: int | Unknown = NOT_APPLIED
+    last_good: int | Unknown = NOT_VERIFIED
+    foreign: ForeignEdit | None = None
+    changed_at_s: float = -math.inf
+    settled_at_s: float = -math.inf
+    """The end of the newest failure or change."""
+    recommended: Window = NOTHING_RECOMMENDED
+    quarantined: tuple[Quarantine, ...] = ()
+    missing_since_s: float = math.inf
+    stretch: Stretch | None = None
+    learnt_at_s: Mapping[str, float] = field(default_factory=dict)
+    alarmed_at_s: Mapping[str, float] = field(default_factory=dict)
+    last_decision: Decided | Unknown = NOT_DECIDED
+
+    def with_directives(self, directives: Directives) -> State:
+        """The same memory under what people order now."""
+        return replace(self, directives=directives)
+
+    def with_settings(self, settings: Settings) -> State:
+        """The same memory under settings and models read anew."""
+        return replace(self, settings=settings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The memory in plain JSON types; settings are not part of it."""
+        kept = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "settings"}
+        return {"schema": SCHEMA, **kept}
+
+    @classmethod
+    def from_json(cls, data: Json, *, settings: Settings) -> State:
+        """The memory that was written, under the settings of now."""
+        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, Mapping) else data
+            raise Misuse("state", f"schema {found!r} cannot be read by this version, which reads {SCHEMA}")
+        return cls(settings=settings, **restore_fields(cls, data, name="state", without=("settings",)))

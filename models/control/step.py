@@ -1,0 +1,192 @@
+"""What should happen to this job now?
+
+One tick: collect what was seen, notice what has happened since, decide what would be right, limit it to what
+is allowed, and instruct. Precedence: paused → foreign edit → pin → blackout → mode → step limit → decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from models import arguments
+from models.observation import Observation
+from models.quantities import Alarm, Hold, Instruction, Scale, Unknown
+
+from .changing import ROLLED_BACK, change_to, is_quarantined, verify
+from .deciding import Situation, decided
+from .emergency import help_needed
+from .learning import learn
+from .limits import limit
+from .recovering import elapsed_s, follow, notice_failure
+from .seeing import Seen, collect, remember
+from .settings import Settings
+from .state import State
+from .surroundings import Wish, notice_orders, orders
+
+if TYPE_CHECKING:
+    from .surroundings import Free
+
+
+def start(settings: Settings) -> State:
+    """The memory of a job nobody has looked at yet."""
+    return State(settings=settings)
+
+
+def step(state: State, observation: Observation, now: float) -> tuple[State, list[Instruction]]:
+    """The next state, and what is to be done: one Scale or Hold first, then what to alarm and to learn."""
+    now = arguments.number("now", now)
+    if now <= state.stepped_at_s:
+        return state, [Hold(f"this moment was evaluated already, {state.stepped_at_s - now:.0f} s ago")]
+    seen = collect(state, observation, now)
+    state, facts = notice(state, seen)
+    state, wish, worries = decide(state, seen)
+    wish = limit(state, seen, wish)
+    return instruct(state, seen, wish, facts + worries)
+
+
+def notice(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
+    """What has happened since the last tick: orders, failures, recoveries, changes, measurements."""
+    state = notice_orders(state, seen)
+    state = notice_failure(state, seen)
+    state, verified = verify(state, seen)
+    state, recovered = follow(state, seen)
+    state, learnt = learn(state, seen)
+    return state, verified + recovered + learnt
+
+
+def decide(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:
+    """What would be right: an order, a rollback, an emergency, a decision, or a hold with its reason."""
+    order: Hold | Wish | Free = orders(state, seen)
+    if isinstance(order, Hold | Wish):
+        return state, order, ()
+    if seen.unusable or seen.missing:
+        return state, _blind(state, seen), ()
+    if state.change is not None:
+        return state, _under_way(state, seen), ()
+    if _lost_our_size(state, seen):
+        return state, _reassert(state), ()
+    if state.recovering is not None:
+        return state, _recovering(state, seen), ()
+    return _optimise(state, seen)
+
+
+def instruct(
+    state: State, seen: Seen, wish: Hold | Wish, facts: tuple[Instruction, ...]
+) -> tuple[State, list[Instruction]]:
+    """Turn the wish into an instruction, once, and remember the tick."""
+    first: Instruction
+    if isinstance(wish, Hold):
+        first = wish
+    elif state.settings.mode != "apply":
+        first = Hold(f"mode {state.settings.mode}, would scale to {wish.to} executors: {wish.reason}")
+    else:
+        first = Scale(wish.to, wish.reason)
+        state = change_to(state, seen, to=wish.to, origin=wish.origin)
+    state, kept = _not_again(state, seen, facts)
+    return remember(state, seen), [first, *kept]
+
+
+def _blind(state: State, seen: Seen) -> Hold | Wish:
+    """Nothing may be concluded: hold, or take the size somebody has set for this case."""
+    settings, size = state.settings, seen.observation.scale_out
+    why = seen.unusable or f"missing: {', '.join(seen.missing)}"
+    emergency = settings.emergency_scale_out
+    blind_s = seen.now - min(state.missing_since_s, seen.now)
+    if emergency is None or isinstance(size, Unknown) or state.change is not None:
+        return Hold(f"size held, {why}")
+    if size >= emergency or blind_s < settings.missing_for_s:
+        return Hold(f"size held, blind for {blind_s:.0f} s, {why}")
+    return Wish(emergency, "emergency", f"blind for {blind_s:.0f} s, the emergency size is taken; {why}")
+
+
+def _under_way(state: State, seen: Seen) -> Hold | Wish:
+    change = state.change
+    assert change is not None
+    since = f"{seen.now - change.at_s:.0f} s ago"
+    if not change.problem:
+        return Hold(
+            f"change from {change.before} to {change.to} executors asked for {since} is being verified"
+        )
+    if change.origin not in ROLLED_BACK:
+        return Hold(f"{change.origin} to {change.to} executors failed ({change.problem}): `headroom resume`")
+    back = change.before if isinstance(state.last_good, Unknown) else state.last_good
+    if back == change.to or change.before > change.to:
+        back = change.before
+    return Wish(back, "rollback", f"rolled back, {change.to} executors failed: {change.problem}")
+
+
+def _recovering(state: State, seen: Seen) -> Hold | Wish:
+    incident = state.recovering
+    assert incident is not None
+    said = (
+        f"recovering from {incident.kind} for {elapsed_s(incident, seen.now):.0f} s ({incident.why}), "
+        f"lag {'unknown' if isinstance(seen.lag_s, Unknown) else f'{seen.lag_s:.0f} s'}"
+    )
+    sizes = [s for s in state.settings.sizes if is_quarantined(state, s, seen.now) is None]
+    found = help_needed(state, seen, incident, sizes)
+    if isinstance(found, Unknown):
+        return Hold(f"{said}: {found.reason}")
+    to, why = found
+    return Wish(to, "emergency", f"emergency, {said}: {why}")
+
+
+def _lost_our_size(state: State, seen: Seen) -> bool:
+    """A restart came back with another size although the declared one still carries our mark."""
+    return (
+        state.directives.foreign_edit is False
+        and not isinstance(state.last_good, Unknown)
+        and state.last_good == state.applied
+        and seen.scale_out != state.last_good
+    )
+
+
+def _reassert(state: State) -> Wish:
+    assert not isinstance(state.last_good, Unknown)
+    return Wish(
+        state.last_good, "reassert", "the job came back with another size than the one we had verified"
+    )
+
+
+def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:
+    settings, current = state.settings, seen.scale_out
+    sizes = tuple(s for s in settings.sizes if s == current or is_quarantined(state, s, seen.now) is None)
+    decision = settings.decide(
+        Situation(settings=settings, observation=seen.observation, current=current, candidates=sizes)
+    )
+    kept = decided(decision, at_s=seen.now, current=current, models_version=settings.models.version)
+    state = replace(state, last_decision=kept)
+    worries: tuple[Instruction, ...] = (Alarm(decision.alarm),) if decision.alarm else ()
+    if isinstance(decision.scale_out, Unknown):
+        emergency = settings.emergency_scale_out
+        if emergency is not None and emergency > current and seen.behind:
+            return (
+                state,
+                Wish(emergency, "emergency", f"behind, and no decision: {decision.scale_out.reason}"),
+                worries,
+            )
+        return state, Hold(f"{current} executors held, no decision: {decision.scale_out.reason}"), worries
+    recommended = state.recommended.add(
+        seen.now,
+        decision.scale_out if isinstance(kept.smallest, Unknown) else kept.smallest,
+        window_s=settings.scale_in_window_s,
+        gap_s=settings.longest_gap_s,
+    )
+    state = replace(state, recommended=recommended)
+    return state, Wish(decision.scale_out, "decision", decision.reason), worries
+
+
+def _not_again(state: State, seen: Seen, facts: tuple[Instruction, ...]) -> tuple[State, list[Instruction]]:
+    """The facts without alarms that were raised a short while ago; numbers in them may differ."""
+    kept: list[Instruction] = []
+    raised = {
+        key: at for key, at in state.alarmed_at_s.items() if seen.now - at < state.settings.alarm_every_s
+    }
+    for fact in facts:
+        if isinstance(fact, Alarm):
+            key = "".join(c for c in fact.reason if not c.isdigit())[:80]
+            if key in raised:
+                continue
+            raised[key] = seen.now
+        kept.append(fact)
+    return replace(state, alarmed_at_s=raised), kept

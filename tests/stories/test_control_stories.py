@@ -1,0 +1,619 @@
+"""What happens to a job over an hour, tick by tick? The clock is stepped, the job is a small queue.
+
+Every tick is stepped twice: once with the state kept in memory, once with the state written to JSON and read
+again, as after a restart of the daemon. Both must do the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from models.control import (
+    Blackout,
+    Directives,
+    Models,
+    Pause,
+    Pin,
+    Settings,
+    Situation,
+    State,
+    start,
+    step,
+)
+from models.observation import Observation
+from models.promise import Promise
+from models.quantities import (
+    Alarm,
+    Hold,
+    Instruction,
+    Interval,
+    Learn,
+    Measurement,
+    RecoveryEvent,
+    Scale,
+    Unknown,
+)
+
+pytestmark = pytest.mark.fast
+
+PER_EXECUTOR_RPS = 1_000.0
+TICK_S = 60.0
+
+
+@dataclass
+class Job:
+    """A queue stepped by the second, committed every ten; lag counts from the last commit."""
+
+    rate_rps: Callable[[float], float]
+    declared: int = 4
+    alive: int = 4
+    run: int = 0
+    capacity_rps: Callable[[int], float] = lambda executors: PER_EXECUTOR_RPS * executors
+    rescale_s: float = 5.0
+    obeys: bool = True
+    now: float = 0.0
+    waiting: float = 0.0
+    uncommitted: float = 0.0
+    commit_at_s: float = 0.0
+    down_until_s: float = 0.0
+    arrived: float = 0.0
+    committed: float = 0.0
+    rescales: list[tuple[float, int]] = field(default_factory=list)
+
+    def second(self) -> None:
+        for due in [r for r in self.rescales if r[0] <= self.now]:
+            self.alive = self.declared = due[1]
+            self.rescales.remove(due)
+        rate = self.rate_rps(self.now)
+        self.waiting += rate
+        self.arrived += rate
+        if self.now >= self.down_until_s:
+            done = min(self.waiting, self.capacity_rps(self.alive))
+            self.waiting -= done
+            self.uncommitted += done
+        self.now += 1.0
+        if self.now % 10 == 7 and self.now > self.down_until_s and self.uncommitted > 0:
+            self.commit_at_s = self.now
+            self.committed += self.uncommitted
+            self.uncommitted = 0.0
+
+    def rescale(self, to: int) -> None:
+        if self.obeys:
+            self.declared = to
+            self.rescales.append((self.now + self.rescale_s, to))
+
+    def kill_driver(self, downtime_s: float) -> None:
+        self.run += 1
+        self.down_until_s = self.now + downtime_s
+        self.waiting += self.uncommitted
+        self.uncommitted = 0.0
+
+
+@dataclass
+class Log:
+    ticks: list[tuple[float, list[Instruction]]] = field(default_factory=list)
+    state: State | None = None
+    lag_s: list[float] = field(default_factory=list)
+
+    def _all(self, kind: type) -> list[tuple[float, Instruction]]:
+        return [(t, i) for t, instructions in self.ticks for i in instructions if isinstance(i, kind)]
+
+    @property
+    def scales(self) -> list[tuple[float, int]]:
+        return [(t, i.to) for t, i in self._all(Scale)]
+
+    @property
+    def alarms(self) -> list[str]:
+        return [i.reason for _, i in self._all(Alarm)]
+
+    @property
+    def events(self) -> list[RecoveryEvent]:
+        return [i.fact for _, i in self._all(Learn) if isinstance(i.fact, RecoveryEvent)]
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        return [i.fact for _, i in self._all(Learn) if isinstance(i.fact, Measurement)]
+
+    def reason(self, at_s: float) -> str:
+        return next(i[0].reason for t, i in self.ticks if t == at_s)
+
+    def reasons(self, from_s: float = 0.0, until_s: float = math.inf) -> list[str]:
+        return [i[0].reason for t, i in self.ticks if from_s <= t <= until_s]
+
+
+@dataclass(frozen=True)
+class Linear:
+    def predict(self, scale_out: int) -> Interval:
+        mid = PER_EXECUTOR_RPS * scale_out
+        return Interval(0.95 * mid, mid, 1.05 * mid, 0.9)
+
+
+@dataclass(frozen=True)
+class Answer:
+    scale_out: int | Unknown
+    reason: str
+    feasible: bool = True
+    alarm: str | None = None
+
+
+def two_thirds(situation: Situation) -> Answer:
+    """The smallest size that is at most two thirds busy, lag counted as load over the target."""
+    o, settings = situation.observation, situation.settings
+    if isinstance(settings.models.capacity, Unknown):
+        return Answer(settings.models.capacity, "cannot tell")
+    load = o.arrival_rps + o.lag_records / settings.promise.target_s
+    fits = [s for s in situation.candidates if settings.models.capacity.predict(s).mid >= 1.5 * load]
+    if not fits:
+        return Answer(max(situation.candidates), "nothing fits", False, "the promise cannot be kept")
+    return Answer(min(fits), f"{load:.0f} records/s fit {min(fits)} executors")
+
+
+def settings(**changes: object) -> Settings:
+    given: dict[str, object] = {
+        "promise": Promise(180.0),
+        "max_scale_out": 24,
+        "mode": "apply",
+        "models": Models(capacity=Linear(), version="7"),
+        "decide": two_thirds,
+        **changes,
+    }
+    return Settings(**given)
+
+
+def observe(job: Job, before: tuple[float, float]) -> Observation:
+    arrived, committed = before
+    return Observation(
+        at_s=job.now,
+        scale_out=job.declared,
+        arrival_rps=(job.arrived - arrived) / TICK_S,
+        throughput_rps=(job.committed - committed) / TICK_S,
+        lag_records=job.arrived - job.committed,
+        latency_ms=800.0,
+        cpu={"1": 0.9},
+        run_id=f"run-{job.run}",
+        executors_alive=job.alive,
+        last_commit_at_s=job.commit_at_s,
+    )
+
+
+def run(
+    job: Job,
+    *,
+    minutes: int,
+    agreed: Settings | None = None,
+    happens: dict[float, Callable[[Job], object]] | None = None,
+    ordered: Callable[[float], Directives] = lambda now: Directives(),
+    seen_as: Callable[[Observation], Observation] = lambda o: o,
+) -> Log:
+    """One story. `happens` maps a second to what befalls the job then."""
+    agreed = agreed or settings()
+    state, reborn, log = start(agreed), start(agreed), Log()
+    before = (0.0, 0.0)
+    for second in range(int(minutes * 60)):
+        if happens and (event := happens.get(float(second))):
+            event(job)
+        job.second()
+        if job.now % TICK_S:
+            continue
+        observation = seen_as(observe(job, before))
+        before = (job.arrived, job.committed)
+        state, instructions = step(state.with_directives(ordered(job.now)), observation, job.now)
+        reborn = State.from_json(json.loads(json.dumps(reborn.to_json(), allow_nan=False)), settings=agreed)
+        reborn, again = step(reborn.with_directives(ordered(job.now)), observation, job.now)
+        assert again == instructions
+        assert reborn == state
+        assert isinstance(instructions[0], Scale | Hold)
+        assert instructions[0].reason
+        assert sum(isinstance(i, Scale) for i in instructions) <= 1
+        for instruction in instructions:
+            if isinstance(instruction, Scale):
+                job.rescale(instruction.to)
+        log.ticks.append((job.now, instructions))
+        log.lag_s.append((job.arrived - job.committed) / max(job.rate_rps(job.now), 1.0))
+    log.state = state
+    return log
+
+
+def steady(rps: float) -> Callable[[float], float]:
+    return lambda t: rps
+
+
+def piecewise(*parts: tuple[float, float]) -> Callable[[float], float]:
+    """(from second, rate) in order."""
+    return lambda t: [rate for since, rate in parts if since <= t][-1]
+
+
+def test_a_steady_job_is_left_alone_and_measured() -> None:
+    log = run(Job(steady(2_500.0)), minutes=120)
+    assert log.scales == []
+    assert all("stay" in reason for reason in log.reasons())
+    assert log.alarms == []
+    assert log.events == []
+    assert 1 <= len(log.measurements) <= 4
+    for measurement in log.measurements:
+        assert measurement.sustained
+        assert measurement.origin == "live"
+        assert measurement.scale_out == 4
+        assert measurement.throughput_rps == pytest.approx(2_500.0, rel=0.02)
+        assert measurement.duration_s >= 600.0
+
+
+def test_load_rises_and_the_job_grows_before_the_promise_breaks() -> None:
+    job = Job(lambda t: 2_500.0 + max(0.0, min(t - 600.0, 1_800.0)) * 2.0)  # to 6 100 in half an hour
+    log = run(job, minutes=60)
+    assert [to for _, to in log.scales] == sorted(to for _, to in log.scales)
+    assert job.alive * PER_EXECUTOR_RPS >= 1.4 * 6_100.0
+    assert max(log.lag_s) < 90.0
+    assert log.alarms == []
+    assert {event.kind for event in log.events} == {"live_out"}
+
+
+def test_load_falls_and_the_job_shrinks_only_after_the_window() -> None:
+    job = Job(piecewise((0.0, 5_000.0), (3_600.0, 1_500.0)), declared=8, alive=8)
+    log = run(job, minutes=150)
+    inward = [(t, to) for t, to in log.scales if to < 8]
+    assert inward, log.reasons()
+    assert inward[0][0] >= 3_600.0 + 1_800.0
+    assert inward[0][0] <= 3_600.0 + 1_800.0 + 180.0
+    assert inward[0][1] == 4  # not below 0.4 of 8 at once, which is more than the 3 that would do
+    assert job.alive == 3
+    assert any("scale-in window" in reason for reason in log.reasons(3_660.0, 5_300.0))
+
+
+def test_nothing_shrinks_before_the_window_has_been_watched_once() -> None:
+    log = run(Job(steady(1_000.0), declared=8, alive=8), minutes=29)
+    assert log.scales == []
+    assert any("window not full" in reason for reason in log.reasons())
+
+
+def test_a_killed_driver_is_noticed_measured_and_never_decided_upon() -> None:
+    asked: list[float] = []
+
+    def counting(situation: Situation) -> Answer:
+        asked.append(situation.observation.at_s)
+        return two_thirds(situation)
+
+    job = Job(steady(2_000.0))
+    log = run(
+        job, minutes=60, agreed=settings(decide=counting), happens={1_830.0: lambda j: j.kill_driver(50.0)}
+    )
+    assert log.scales == []
+    (event,) = log.events
+    assert event.kind == "driver_kill"
+    assert event.scale_out == 4
+    assert event.failed_at_s == pytest.approx(1_830.0, abs=15.0)
+    assert event.downtime_s == pytest.approx(50.0, abs=20.0)
+    # D + D·ρ/(1 − ρ) = 100 s until the queue is empty, less what the band forgives
+    assert 50.0 <= event.recovery_s <= 115.0
+    recovering = [t for t, _ in log.ticks if log.reason(t).startswith("recovering from driver_kill")]
+    assert recovering
+    assert not set(recovering) & set(asked)
+    assert not any(m for m in log.measurements if not m.sustained)
+
+
+def test_an_executor_that_dies_is_sparks_to_replace() -> None:
+    def die(job: Job) -> None:
+        job.alive = 3
+        job.down_until_s = job.now + 20.0
+
+    def replaced(job: Job) -> None:
+        job.alive = 4
+
+    log = run(Job(steady(2_000.0)), minutes=40, happens={1_215.0: die, 1_300.0: replaced})
+    assert log.scales == []
+    assert [event.kind for event in log.events] == ["executor_kill"]
+    assert log.events[0].downtime_s <= 60.0
+
+
+def test_an_executor_that_is_never_replaced_is_one_failure_not_many() -> None:
+    def die(job: Job) -> None:
+        job.alive = 3
+
+    log = run(Job(steady(2_000.0)), minutes=60, happens={1_215.0: die})
+    assert [event.kind for event in log.events] == ["executor_kill"]
+    assert log.scales == []
+
+
+def test_a_frozen_job_is_noticed_by_its_commits() -> None:
+    def freeze(job: Job) -> None:
+        job.down_until_s = job.now + 150.0
+
+    log = run(Job(steady(1_000.0)), minutes=60, happens={1_205.0: freeze})
+    event, *rescales = log.events
+    assert event.kind == "executor_freeze"
+    assert {e.kind for e in rescales} <= {"live_in"}
+    assert event.failed_at_s == pytest.approx(1_205.0, abs=15.0)
+    assert event.downtime_s == pytest.approx(150.0, abs=20.0)
+
+
+def test_a_quiet_night_is_no_failure() -> None:
+    job = Job(piecewise((0.0, 1_000.0), (1_200.0, 0.0), (4_800.0, 1_000.0)))
+    log = run(job, minutes=110, agreed=settings(min_scale_out=4))
+    assert log.events == []
+    assert log.alarms == []
+
+
+def test_help_comes_during_a_recovery_that_would_miss_the_target() -> None:
+    job = Job(steady(3_400.0))
+    log = run(
+        job,
+        minutes=60,
+        agreed=settings(decide=lambda s: Answer(4, "as it is")),
+        happens={1_203.0: lambda j: j.kill_driver(60.0)},
+    )
+    at_s, to = log.scales[0]
+    assert all(later > 1_400.0 + 1_800.0 for later, _ in log.scales[1:])  # the window, then back
+    assert to > 4
+    assert 1_260.0 <= at_s <= 1_400.0
+    assert "emergency" in log.reason(at_s)
+    assert log.alarms == []
+
+
+def test_a_recovery_in_time_needs_no_help() -> None:
+    log = run(Job(steady(2_000.0)), minutes=40, happens={1_203.0: lambda j: j.kill_driver(60.0)})
+    assert log.scales == []
+
+
+def test_a_job_that_does_not_come_back_is_an_alarm_and_an_infinite_recovery() -> None:
+    log = run(Job(steady(2_000.0)), minutes=60, happens={1_203.0: lambda j: j.kill_driver(1e9)})
+    assert [e.kind for e in log.events] == ["driver_kill"]
+    assert math.isinf(log.events[0].recovery_s)
+    assert log.scales == []
+    assert any("not recovered" in alarm for alarm in log.alarms)
+
+
+def test_without_models_the_size_is_held() -> None:
+    log = run(Job(steady(3_900.0)), minutes=30, agreed=settings(models=Models()))
+    assert log.scales == []
+    assert all("no decision: there is no capacity model yet" in reason for reason in log.reasons())
+
+
+@pytest.mark.parametrize("field", ["arrival_rps", "lag_records", "scale_out", "last_commit_at_s"])
+def test_nothing_shrinks_on_what_cannot_be_read(field: str) -> None:
+    def blind(o: Observation) -> Observation:
+        return replace(o, **{field: Unknown("the broker does not answer")}) if o.at_s > 2_400 else o
+
+    job = Job(piecewise((0.0, 5_000.0), (2_400.0, 500.0)), declared=8, alive=8)
+    if field == "last_commit_at_s":
+        log = run(job, minutes=150, seen_as=lambda o: replace(blind(o), throughput_rps=Unknown("no answer")))
+    else:
+        log = run(job, minutes=150, seen_as=blind)
+        assert all("missing" in reason for reason in log.reasons(2_460.0))
+    assert log.scales == []
+
+
+def test_an_emergency_size_is_taken_after_minutes_of_blindness_if_one_is_set() -> None:
+    def blind(o: Observation) -> Observation:
+        return replace(o, lag_records=Unknown("the broker does not answer")) if o.at_s > 1_200 else o
+
+    held = run(Job(steady(2_000.0)), minutes=60, seen_as=blind)
+    helped = run(Job(steady(2_000.0)), minutes=60, seen_as=blind, agreed=settings(emergency_scale_out=10))
+    assert held.scales == []
+    assert [to for _, to in helped.scales] == [10]
+    assert helped.scales[0][0] == pytest.approx(1_260.0 + 300.0, abs=60.0)
+
+
+def test_stale_metrics_hold() -> None:
+    def stuck(o: Observation) -> Observation:
+        return replace(o, at_s=min(o.at_s, 1_200.0))
+
+    log = run(Job(piecewise((0.0, 2_500.0), (1_200.0, 6_000.0))), minutes=40, seen_as=stuck)
+    assert log.scales == []
+    assert "nothing new was observed" in log.reason(1_260.0)
+    assert "old" in log.reason(1_800.0)
+
+
+def test_a_change_that_never_arrives_is_rolled_back_once_with_an_alarm() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 3_200.0)), obeys=False)
+    log = run(job, minutes=40)
+    assert [to for _, to in log.scales] == [5, 4]
+    assert len([alarm for alarm in log.alarms if "has not taken effect" in alarm]) == 1
+    assert any("quarantine" in reason for reason in log.reasons(1_600.0))
+    assert "5 executors and more are in quarantine" in log.alarms[0]
+    assert log.scales[1][0] - log.scales[0][0] == pytest.approx(180.0, abs=60.0)
+
+
+def test_executors_that_stay_pending_are_a_failed_change() -> None:
+    class Full(Job):
+        def rescale(self, to: int) -> None:
+            self.declared = to
+            self.alive = min(to, 4)
+
+    log = run(Full(piecewise((0.0, 2_500.0), (1_200.0, 3_200.0))), minutes=40)
+    assert [to for _, to in log.scales[:2]] == [5, 4]
+    assert "4 alive" in log.alarms[0]
+    assert not any(event.kind == "executor_kill" for event in log.events)
+
+
+def test_growing_that_does_not_help_is_taken_back_and_not_repeated() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 5_000.0)), capacity_rps=lambda s: min(s, 4) * 1_000.0)
+    log = run(job, minutes=45)
+    assert len(log.scales) == 2, log.scales
+    assert log.scales[0][1] > 4
+    assert log.scales[1][1] == 4
+    assert any(alarm.startswith("not scalable") for alarm in log.alarms)
+    assert any(
+        "quarantine" in reason or "stay" in reason or "no larger" in reason for reason in log.reasons(2_000.0)
+    )
+
+
+def test_a_shrink_that_breaks_the_job_is_taken_back() -> None:
+    job = Job(
+        piecewise((0.0, 5_000.0), (1_200.0, 2_500.0)),
+        declared=8,
+        alive=8,
+        capacity_rps=lambda s: s * 1_000.0 if s > 4 else 2_000.0,
+    )
+    log = run(job, minutes=75)
+    sizes = [to for _, to in log.scales]
+    assert sizes[:2] == [4, 8] or (sizes[0] == 4 and sizes[1] > 4)
+    assert job.alive > 4
+
+
+def test_pause_holds_and_keeps_measuring() -> None:
+    pause = Directives(pause=Pause(who="ana", why="release", until_s=3_600.0))
+    log = run(Job(piecewise((0.0, 2_500.0), (1_200.0, 3_200.0))), minutes=70, ordered=lambda now: pause)
+    assert all("paused by ana" in reason for reason in log.reasons(until_s=3_599.0))
+    assert [to for _, to in log.scales] == [5]
+    assert log.scales[0][0] >= 3_600.0
+    assert log.measurements
+
+
+def test_a_pin_is_obeyed_once_and_kept() -> None:
+    pin = Directives(pin=Pin(scale_out=7, who="ana", why="load test"))
+    log = run(Job(steady(2_500.0)), minutes=40, ordered=lambda now: pin if now >= 600 else Directives())
+    assert log.scales == [(600.0, 7)]
+    assert all("pinned to 7" in reason for reason in log.reasons(600.0))
+
+
+def test_a_pin_outside_the_bounds_is_refused() -> None:
+    pin = Directives(pin=Pin(scale_out=99, who="ana", why="typo"))
+    log = run(Job(steady(2_500.0)), minutes=5, ordered=lambda now: pin)
+    assert log.scales == []
+    assert "bounds are 1…24" in log.reason(60.0)
+
+
+def test_a_pause_outranks_a_pin() -> None:
+    both = Directives(pause=Pause(who="ana", why="x"), pin=Pin(scale_out=7, who="ben", why="y"))
+    log = run(Job(steady(2_500.0)), minutes=5, ordered=lambda now: both)
+    assert all("paused by ana" in reason for reason in log.reasons())
+
+
+def test_a_blackout_freezes_or_only_forbids_shrinking() -> None:
+    rising = piecewise((0.0, 2_500.0), (1_200.0, 3_200.0))
+    frozen = run(Job(rising), minutes=40, ordered=lambda now: Directives(blackout=Blackout("sale")))
+    growing = run(
+        Job(rising),
+        minutes=40,
+        ordered=lambda now: Directives(blackout=Blackout("sale", scale_out_allowed=True)),
+    )
+    assert frozen.scales == []
+    assert all("blackout" in reason for reason in frozen.reasons())
+    assert [to for _, to in growing.scales] == [5]
+
+
+def test_a_foreign_edit_is_left_alone_until_resume() -> None:
+    def edit(job: Job) -> None:
+        job.declared = job.alive = 9
+
+    def ordered(now: float) -> Directives:
+        return Directives(resumed_at_s=4_200.0) if now >= 4_200.0 else Directives()
+
+    job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
+    log = run(job, minutes=130, happens={1_810.0: edit}, ordered=ordered)
+    assert log.scales[0] == (660.0, 5)
+    assert all("foreign edit" in reason for reason in log.reasons(1_860.0, 4_140.0))
+    assert not [s for s in log.scales[1:] if s[0] < 4_200.0]
+    assert [to for _, to in log.scales[1:]] == [5]
+
+
+def test_a_restart_with_the_old_size_is_put_right_while_the_mark_is_ours() -> None:
+    def come_back_small(job: Job) -> None:
+        job.kill_driver(20.0)
+        job.declared = job.alive = 4
+
+    job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
+    log = run(
+        job,
+        minutes=60,
+        happens={1_830.0: come_back_small},
+        ordered=lambda now: Directives(foreign_edit=False),
+    )
+    assert [to for _, to in log.scales] == [5, 5]
+    assert "came back with another size" in log.reason(log.scales[1][0])
+    assert job.alive == 5
+
+
+def test_recommend_shows_and_touches_nothing() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
+    log = run(job, minutes=30, agreed=settings(mode="recommend"))
+    assert log.scales == []
+    assert "would scale to 5 executors" in log.reason(900.0)
+
+
+def test_observe_decides_nothing_but_learns() -> None:
+    log = run(Job(steady(2_500.0)), minutes=30, agreed=settings(mode="observe"))
+    assert all("observe" in reason for reason in log.reasons())
+    assert log.measurements
+
+
+def test_steps_are_limited() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 7_000.0)))
+    log = run(job, minutes=60, agreed=settings(max_step_out=2))
+    sizes = [4] + [to for _, to in log.scales]
+    assert all(after - before <= 2 for before, after in itertools.pairwise(sizes))
+    assert job.alive >= 10
+
+
+def test_only_aligned_sizes_are_taken() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_000.0)))
+    log = run(job, minutes=40, agreed=settings(candidates=(1, 2, 3, 4, 6, 12)))
+    assert {to for _, to in log.scales} <= {6, 12}
+    assert log.scales
+
+
+def test_a_flapping_load_costs_a_bounded_number_of_changes() -> None:
+    job = Job(lambda t: 2_500.0 if int(t) // 300 % 2 else 3_200.0)
+    log = run(job, minutes=8 * 60)
+    assert len(log.scales) <= 3, log.scales
+
+
+def test_a_saturated_job_shows_its_capacity() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_500.0)))
+    log = run(job, minutes=60, agreed=settings(decide=lambda s: Answer(4, "as it is"), max_scale_out=4))
+    saturated = [m for m in log.measurements if not m.sustained]
+    assert saturated
+    for measurement in saturated:
+        assert measurement.throughput_rps == pytest.approx(4_000.0, rel=0.03)
+        assert measurement.standard_error_rps is not None
+
+
+def test_a_rate_limited_job_shows_no_capacity() -> None:
+    def idle_cpu(o: Observation) -> Observation:
+        return replace(o, cpu={"1": 0.2})
+
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_500.0)))
+    agreed = settings(decide=lambda s: Answer(4, "as it is"), max_scale_out=4)
+    log = run(job, minutes=60, agreed=agreed, seen_as=idle_cpu)
+    assert not [m for m in log.measurements if not m.sustained]
+
+
+def test_a_day_teaches_a_bounded_number_of_facts() -> None:
+    log = run(Job(steady(2_500.0)), minutes=24 * 60)
+    assert 24 <= len(log.measurements) <= 48
+    assert log.scales == []
+
+
+def test_a_promise_that_cannot_be_kept_is_one_alarm_not_one_a_tick() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (1_200.0, 3_200.0)))
+    log = run(job, minutes=50, agreed=settings(max_scale_out=4))
+    assert 1 <= len(log.alarms) <= 2
+
+
+def sequence(job: Job, ticks: int) -> Sequence[Observation]:
+    before, seen = (0.0, 0.0), []
+    for _ in range(ticks):
+        for _ in range(60):
+            job.second()
+        seen.append(observe(job, before))
+        before = (job.arrived, job.committed)
+    return seen
+
+
+def test_the_same_moment_twice_or_an_older_one_does_nothing() -> None:
+    observations = sequence(Job(steady(3_200.0)), 3)
+    state = start(settings())
+    for o in observations[:2]:
+        state, instructions = step(state, o, o.at_s)
+    assert any(isinstance(i, Scale) for i in instructions) or state.change is not None
+    for now in (observations[1].at_s, observations[0].at_s, -5.0):
+        same, again = step(state, observations[1], now)
+        assert same is state
+        assert len(again) == 1
+        assert isinstance(again[0], Hold)
