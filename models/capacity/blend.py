@@ -1,0 +1,60 @@
+"""Profiling says one thing about this scale-out and the running job another: what is the capacity?
+
+Both speak in logs, with standard errors e₁ and e₂ taken from their 90 % intervals, d apart:
+
+    log T̂ = (y₁/e₁² + y₂/e₂²) / (1/e₁² + 1/e₂²),     e² = 1 / (1/e₁² + 1/e₂²)
+
+Where only one of the two has *observed* this scale-out, the difference is the other's error: e² + d² takes
+the place of its e². Where both or neither have and d is more than the errors explain, both are
+widened by d²/(e₁² + e₂²) (Birge 1932).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..arguments import whole
+from ..quantities import Interval, Unknown
+from .online import OnlineCapacity
+from .profiled import CapacityModel
+from .students_t import quantile_95
+
+_NORMAL = quantile_95(math.inf)
+_LEAST_ERROR = 0.002  # relative; judgement: no estimate of ours is better than this
+
+
+def blended(
+    profile: CapacityModel | Unknown, online: OnlineCapacity | Unknown, scale_out: int | Unknown
+) -> Interval | Unknown:
+    """What can be sustained at this scale-out, from profiling and the live job together (90 %)?"""
+    if isinstance(scale_out, Unknown):
+        return scale_out
+    scale_out = whole("scale_out", scale_out)
+    profiled = profile if isinstance(profile, Unknown) else profile.predict(scale_out)
+    live = online if isinstance(online, Unknown) else online.total(scale_out)
+    if isinstance(profiled, Unknown) and isinstance(live, Unknown):
+        return Unknown(f"profile: {profiled.reason}; live: {live.reason}")
+    if isinstance(profiled, Unknown) or isinstance(live, Unknown):
+        return live if isinstance(profiled, Unknown) else profiled
+    was_probed = isinstance(profile, CapacityModel) and scale_out in profile.saturated_at
+    is_running = isinstance(online, OnlineCapacity) and scale_out == len(online.workers)
+    y1, y2 = math.log(profiled.mid), math.log(live.mid)
+    v1, v2 = _error(profiled) ** 2, _error(live) ** 2
+    apart = (y1 - y2) ** 2
+    if was_probed == is_running:
+        widened = max(1.0, apart / (v1 + v2))
+        v1, v2 = v1 * widened, v2 * widened
+    elif was_probed:
+        v2 += apart
+    else:
+        v1 += apart
+    mid = (y1 * v2 + y2 * v1) / (v1 + v2)
+    half = _NORMAL * math.sqrt(v1 * v2 / (v1 + v2))
+    return Interval(math.exp(mid - half), math.exp(mid), math.exp(mid + half), profiled.confidence)
+
+
+def _error(interval: Interval) -> float:
+    """The standard error in logs that the wider side of a 90 % interval stands for."""
+    above = math.log(interval.high / interval.mid)
+    below = math.log(interval.mid / interval.low) if interval.low > 0.0 else above
+    return max(above, below, _LEAST_ERROR) / _NORMAL

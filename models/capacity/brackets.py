@@ -1,0 +1,168 @@
+"""What do the measurements say about capacity, size by size?
+
+A run that could not keep up shows the capacity itself, with noise; a run that kept up shows that the
+capacity is at least this. Noise is proportional to the rate, so everything is in logs:
+
+    ȳ_j = Σ w_i log r_i / Σ w_i    over the saturated runs i at size j;   w = duration, of mean 1
+    L_j = log of the highest sustained rate at size j, a bound from below
+
+With a stated standard error e_i, w_i = (σ₀ r_i/e_i)² takes the place of the duration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arguments import Array, whole
+from ..quantities import Measurement, Misuse
+from .forms import effective_slots
+
+NOISE = 0.03
+"""σ₀: how far two probes of the same capacity are apart before anything was measured twice. Judgement: a
+few percent on a shared machine. It counts as one observation, and only where the measurements leave
+fewer than two degrees of freedom or the form open."""
+
+CONTRADICTION = 0.10
+"""How far a sustained rate may lie above a saturated one before one of the two must be wrong (agreed)."""
+
+_SMALLEST_ERROR = 0.001  # relative; judgement: nobody measures a rate better than to a part in a thousand
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Saturated runs merged by size, in logs, and bounds from below."""
+
+    sizes: Array  # effective slots, ascending, distinct
+    log_rates: Array
+    weights: Array  # summed over the runs of a size
+    runs: Array  # how many there were
+    scatter: float  # Σ w (log r − ȳ)² within sizes
+    conflict: float  # variance by which bounds and estimates contradict each other
+    errors_known: bool  # every weight comes from a stated standard error: variance = NOISE²/weight
+    bound_sizes: Array
+    bound_logs: Array
+    bound_weights: Array
+    scale_outs: tuple[int, ...]  # with a saturated run, ascending
+    bounded: tuple[tuple[int, float], ...]  # (scale-out, highest sustained rate) with no saturated run
+
+    @property
+    def span(self) -> float:
+        return float(self.sizes[-1] / self.sizes[0]) if len(self.sizes) else 1.0
+
+
+def gather(given: tuple[Measurement, ...], *, tasks: int | None = None) -> Evidence:
+    """Sort measurements into estimates and bounds; a contradiction is an error that names both rates."""
+    weights, errors_known = _weights(given)
+    estimates: dict[float, list[tuple[float, float]]] = {}
+    bounds: dict[float, tuple[float, float]] = {}
+    bounded: list[tuple[int, float]] = []
+    conflict = 0.0
+    saturated_at = sorted({m.scale_out for m in given if not m.sustained})
+    for scale_out in sorted({m.scale_out for m in given}):
+        here = [(m, w) for m, w in zip(given, weights, strict=True) if m.scale_out == scale_out]
+        saturated = sorted((math.log(m.throughput_rps), w) for m, w in here if not m.sustained)
+        sustained = [(m.throughput_rps, w) for m, w in here if m.sustained and m.throughput_rps > 0.0]
+        slots = effective_slots(scale_out, tasks)
+        if saturated:
+            estimates.setdefault(slots, []).extend(saturated)
+        if not sustained:
+            continue
+        highest = max(rate for rate, _ in sustained)
+        bound = math.log(highest)
+        weight = max(w for rate, w in sustained if rate == highest)
+        if not saturated:
+            bounded.append((scale_out, highest))
+        else:
+            total = math.fsum(w for _, w in saturated)
+            estimate = math.fsum(w * y for y, w in saturated) / total
+            gap = bound - estimate
+            if gap > math.log1p(CONTRADICTION):
+                raise Misuse(
+                    "measurements",
+                    f"at scale-out {scale_out} {highest:g} records/s were sustained, but the job was "
+                    f"saturated at {math.exp(estimate):g}: {math.expm1(gap):.0%} apart, more than "
+                    f"{CONTRADICTION:.0%}; one is wrong or out of date, leave it out or probe again",
+                )
+            if gap > 0.0:
+                # The truth lies between the two: go the bound's share of the way, and count half the gap
+                # as error of every such measurement.
+                shift = gap * weight / (total + weight)
+                moved = [(y + shift, w) for y, w in saturated]
+                estimates[slots][-len(saturated) :] = moved
+                conflict = max(conflict, (0.5 * gap) ** 2)
+                continue
+        if slots not in bounds or bound > bounds[slots][0]:
+            bounds[slots] = (bound, weight)
+    sizes = sorted(estimates)
+    totals = [math.fsum(w for _, w in estimates[x]) for x in sizes]
+    means = [
+        math.fsum(w * y for y, w in sorted(estimates[x])) / total
+        for x, total in zip(sizes, totals, strict=True)
+    ]
+    scatter = math.fsum(
+        w * (y - mean) ** 2 for x, mean in zip(sizes, means, strict=True) for y, w in estimates[x]
+    )
+    bound_sizes = sorted(bounds)
+    return Evidence(
+        sizes=np.array(sizes),
+        log_rates=np.array(means),
+        weights=np.array(totals),
+        runs=np.array([len(estimates[x]) for x in sizes]),
+        scatter=scatter,
+        conflict=conflict,
+        errors_known=errors_known,
+        bound_sizes=np.array(bound_sizes),
+        bound_logs=np.array([bounds[x][0] for x in bound_sizes]),
+        bound_weights=np.array([bounds[x][1] for x in bound_sizes]),
+        scale_outs=tuple(saturated_at),
+        bounded=tuple(bounded),
+    )
+
+
+def checked(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """Can these be used one by one? A broken one is an error that says where it stands."""
+    if isinstance(measurements, Measurement):
+        raise Misuse("measurements", "must be a sequence of Measurement, got a single one")
+    try:
+        given = tuple(measurements)
+    except TypeError:
+        raise Misuse("measurements", f"must be a sequence of Measurement, got {measurements!r}") from None
+    for m in given:
+        if not isinstance(m, Measurement):
+            raise Misuse("measurements", f"must be a sequence of Measurement, got an entry {m!r}")
+        whole("measurements", m.scale_out)
+        if m.sustained:
+            continue
+        if m.throughput_rps <= 0.0:
+            raise Misuse(
+                "measurements",
+                f"at scale-out {m.scale_out} a saturated run shows 0 records/s: that is a broken probe, "
+                "leave it out",
+            )
+        if m.origin == "profile" and 0.0 < m.offered_rps * (1.0 + CONTRADICTION) < m.throughput_rps:
+            raise Misuse(
+                "measurements",
+                f"at scale-out {m.scale_out} {m.throughput_rps:g} records/s are called saturated, but only "
+                f"{m.offered_rps:g} were offered: more cannot have come through, check the two rates",
+            )
+    return given
+
+
+def _weights(given: tuple[Measurement, ...]) -> tuple[list[float], bool]:
+    """Duration of each run over the mean, or the stated precision; a duration of 0 counts as the median."""
+    stated = [m.duration_s for m in given if m.duration_s > 0.0]
+    usual = float(np.median(stated)) if stated else 1.0
+    durations = [m.duration_s if m.duration_s > 0.0 else usual for m in given]
+    mean = math.fsum(durations) / len(durations) if durations else 1.0
+    weights = [d / mean for d in durations]
+    saturated = [m for m in given if not m.sustained]
+    known = bool(saturated) and all(m.standard_error_rps is not None for m in saturated)
+    for i, m in enumerate(given):
+        if m.standard_error_rps is not None and m.throughput_rps > 0.0 and not m.sustained:
+            relative = max(m.standard_error_rps / m.throughput_rps, _SMALLEST_ERROR)
+            weights[i] = (NOISE / relative) ** 2
+    return weights, known

@@ -1,0 +1,192 @@
+"""Which curves of one form do the measurements allow, and what do those say at another scale-out?
+
+With log rates ȳ_j of weight W_j at sizes x_j, bounds L_b of weight w_b, and a curve log T = c + h(x; u, φ):
+
+    RSS(c, u, φ) = Σ W_j (ȳ_j − c − h(x_j))² + Σ w_b max(0, L_b − c − h(x_b))² + scatter within sizes
+    allowed      = every curve with RSS ≤ RSS_min + t²·s²,     t = the 95 % quantile of Student's t
+    interval(x)  = [min, max] of T(x) over the allowed curves, mid = the curve at RSS_min
+
+For a form that is linear in its parameters this is exactly the t interval at 90 %; for the others it is
+the profile likelihood interval, which neither leaves the form's limits nor needs a derivative. The
+allowed set is the same for every x, so low, mid and high never fall where the curves rise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arguments import Array
+from .brackets import NOISE, Evidence
+from .forms import PARAMETERS, gain_limit, log_gain
+from .students_t import quantile_95
+
+_ZOOMS = 12  # each at least halves the box around the allowed shapes, or is the last
+_REFINEMENTS = 5  # each divides the grid's step around the best shape by 6 or more
+
+
+@dataclass(frozen=True)
+class Noise:
+    """s² of one measurement of weight 1, and the degrees of freedom it rests on."""
+
+    variance: float
+    degrees: float
+
+    @property
+    def reach(self) -> float:
+        """t²·s²: how much RSS may rise above its minimum."""
+        return quantile_95(self.degrees) ** 2 * self.variance
+
+
+def noise_of(evidence: Evidence, rss: float, *, parameters: int, prior: float = 0.0) -> Noise:
+    """How noisy are the measurements around a curve? `prior` observations of NOISE are added to them."""
+    degrees = max(float(evidence.runs.sum()) - parameters, 0.0)
+    if evidence.errors_known:
+        # Stated errors need no estimate, unless the scatter says that they were too small.
+        excess = rss / (degrees * NOISE**2) if degrees else 1.0
+        if excess > 1.0 + 2.0 * (2.0 / max(degrees, 1.0)) ** 0.5:  # two standard deviations of χ²/degrees
+            return Noise(rss / degrees + evidence.conflict, degrees)
+        return Noise(NOISE**2 + evidence.conflict, np.inf)
+    if not degrees:
+        prior = max(prior, 1.0)
+    variance = (prior * NOISE**2 + rss) / (prior + degrees)
+    return Noise(variance + evidence.conflict, prior + degrees)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The allowed curves of one form: the best one, and the range of the scale for every allowed shape."""
+
+    form: str
+    smallest: float
+    largest: float
+    best_shape: Array  # (2,)
+    best_scale: float
+    rss: float
+    noise: Noise
+    shapes: Array  # (allowed, 2)
+    lowest_scale: Array  # (allowed,)
+    highest_scale: Array
+
+    def log_rates(self, sizes: Array) -> tuple[Array, Array, Array]:
+        """Low, mid and high of log T at these effective slots."""
+        gains = self._gains(sizes, self.shapes)
+        mid = self.best_scale + self._gains(sizes, self.best_shape)
+        low = np.min(self.lowest_scale[:, None] + gains, axis=0)
+        high = np.max(self.highest_scale[:, None] + gains, axis=0)
+        return np.minimum(low, mid), mid, np.maximum(high, mid)
+
+    def _gains(self, sizes: Array, shapes: Array) -> Array:
+        return log_gain(self.form, sizes, shapes, smallest=self.smallest, largest=self.largest)
+
+
+def curve(form: str, evidence: Evidence, *, noise: Noise | None) -> Curve:
+    """Fit one form: zoom into the shapes until the allowed ones fill the grid, then refine the best.
+
+    `noise` is one that several forms share, or None for the noise around this form alone.
+    """
+    limits = np.array([[0.0, gain_limit(form, evidence.span)], [0.0, 1.0]])
+    box = limits.copy()
+    for _ in range(_ZOOMS):
+        grid, step = _grid(form, box)
+        _, rss = _profile(form, evidence, grid)
+        best = int(np.argmin(rss))
+        own = noise or noise_of(evidence, float(rss[best]), parameters=PARAMETERS[form])
+        allowed = grid[rss <= rss[best] + own.reach]
+        narrowed = np.stack([allowed.min(axis=0) - step, allowed.max(axis=0) + step], axis=1)
+        narrowed = np.clip(narrowed, limits[:, :1], limits[:, 1:])
+        width, before = narrowed[:, 1] - narrowed[:, 0], box[:, 1] - box[:, 0]
+        if bool((width > 0.6 * before).all()) or width[0] < 1e-9:
+            break
+        box = narrowed
+    shape, best_scale, least = _refined(form, evidence, grid[best], step, limits)
+    own = noise or noise_of(evidence, least, parameters=PARAMETERS[form])
+    inside = rss <= least + own.reach
+    shapes = np.vstack([grid[inside], shape])
+    lowest, highest = _scale_range(form, evidence, shapes, least + own.reach)
+    return Curve(
+        form=form,
+        smallest=float(evidence.sizes[0]),
+        largest=float(evidence.sizes[-1]),
+        best_shape=shape,
+        best_scale=best_scale,
+        rss=least,
+        noise=own,
+        shapes=shapes,
+        lowest_scale=lowest,
+        highest_scale=highest,
+    )
+
+
+def _grid(form: str, box: Array) -> tuple[Array, Array]:
+    """Shapes that fill the box, (cells, 2), and their steps; only usl has a second direction."""
+    count_u, count_share = (25, 17) if form == "usl" else (49, 1)
+    u = np.linspace(box[0, 0], box[0, 1], count_u)
+    share = np.linspace(box[1, 0], box[1, 1], count_share) if count_share > 1 else np.zeros(1)
+    grid = np.stack([np.repeat(u, count_share), np.tile(share, count_u)], axis=1)
+    return grid, (box[:, 1] - box[:, 0]) / np.array([count_u - 1, max(count_share - 1, 1)])
+
+
+def _residuals(form: str, evidence: Evidence, shapes: Array) -> tuple[Array, Array]:
+    """ȳ − h and L − h, for every shape."""
+    sizes = np.concatenate([evidence.sizes, evidence.bound_sizes])
+    gains = log_gain(
+        form, sizes, shapes, smallest=float(evidence.sizes[0]), largest=float(evidence.sizes[-1])
+    )
+    known = np.concatenate([evidence.log_rates, evidence.bound_logs]) - gains
+    return known[:, : len(evidence.sizes)], known[:, len(evidence.sizes) :]
+
+
+def _profile(form: str, evidence: Evidence, shapes: Array) -> tuple[Array, Array]:
+    """The best scale of every shape and the RSS it leaves."""
+    free, bounds = _residuals(form, evidence, shapes)
+    weights, bound_weights = evidence.weights, evidence.bound_weights
+    total = weights.sum()
+    scale = free @ weights / total
+    # Bounds that the curve would break pull it up; each round fewer of them are broken.
+    for _ in range(len(bound_weights)):
+        broken = bound_weights * (bounds > scale[:, None])
+        raised = (free @ weights + (broken * bounds).sum(axis=1)) / (total + broken.sum(axis=1))
+        if np.array_equal(raised, scale):
+            break
+        scale = raised
+    rss = ((free - scale[:, None]) ** 2) @ weights + evidence.scatter
+    if len(bound_weights):
+        rss = rss + (np.maximum(bounds - scale[:, None], 0.0) ** 2) @ bound_weights
+    return scale, rss
+
+
+def _scale_range(form: str, evidence: Evidence, shapes: Array, limit: float) -> tuple[Array, Array]:
+    """How far can the scale of each shape go down and up before RSS passes the limit?"""
+    free, bounds = _residuals(form, evidence, shapes)
+    scale, _ = _profile(form, evidence, shapes)
+    ends = []
+    for side in (-1.0, 1.0):
+        end = scale
+        for _ in range(len(evidence.bound_weights) + 1):
+            broken: NDArray[np.float64] = evidence.bound_weights * (bounds > end[:, None])
+            total = evidence.weights.sum() + broken.sum(axis=1)
+            centre = (free @ evidence.weights + (broken * bounds).sum(axis=1)) / total
+            left = (
+                ((free - centre[:, None]) ** 2) @ evidence.weights
+                + (broken * (bounds - centre[:, None]) ** 2).sum(axis=1)
+                + evidence.scatter
+            )
+            end = centre + side * np.sqrt(np.maximum(limit - left, 0.0) / total)
+        ends.append(end)
+    return ends[0], ends[1]
+
+
+def _refined(
+    form: str, evidence: Evidence, shape: Array, step: Array, limits: Array
+) -> tuple[Array, float, float]:
+    """The best shape to many digits: a small grid around it, five times over."""
+    for _ in range(_REFINEMENTS):
+        box = np.clip(np.stack([shape - step, shape + step], axis=1), limits[:, :1], limits[:, 1:])
+        grid, step = _grid(form, box)
+        scale, rss = _profile(form, evidence, grid)
+        best = int(np.argmin(rss))
+        shape = grid[best]
+    return shape, float(scale[best]), float(rss[best])

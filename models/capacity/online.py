@@ -1,0 +1,261 @@
+"""How much can the job carry with the workers it has now, learnt while it runs below its limit?
+
+Per worker a line of throughput over CPU, y = a + b·x, from moments that add up exactly (`worker_moments`):
+
+    b = S_xy / S_xx,     T_w = ȳ_w + b·(c_w − x̄_w),     c_w = x̄_w / max x̄,     T = Σ_w T_w
+
+The hottest worker saturates first, at CPU 1; the others then stand at their share of it, *in proportion*
+(Daedalus §3.1: the ratio of two workers' CPU stays, the difference grows with the load). A sample of age τ
+weighs 2^(−τ/half-life). While CPU has hardly varied least squares is wild, so a prior puts phantom samples
+"no CPU, no throughput" under the line: with weight λ and n samples they hold the share
+
+    π = k / (S_xx + k),   k = x̄²·λn/(λ + n)
+
+of the slope, nearly all at first and ever less as S_xx grows. Standard errors: the samples' own, of the
+usual form s²·(1/n + (c − x̄)²/S_xx), and π times the error of the prior, INTERCEPT·T_w·(c − x̄)/x̄,
+which is common to all workers and therefore added up before it is squared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ..arguments import Array, number, numbers, whole
+from ..quantities import Interval, Json, Misuse, Unknown
+from .brackets import NOISE
+from .students_t import quantile_95
+from .worker_moments import Moments
+
+INTERCEPT = 0.10
+"""How far from the origin a worker's line may pass, in shares of its capacity, when only the prior says that
+it passes through it. Judgement: an idle JVM takes a few percent of its CPU."""
+PER_DOUBLING = 0.10
+"""Error of scaling the workers seen to twice or half their number. Judgement: between a straight line and
+x^0.85, the range that profiled jobs mostly fall in."""
+FARTHEST = 2.0  # agreed: beyond twice or half the workers nothing is said
+SUGGESTED_PRIOR_WEIGHT = 30.0
+"""Half a minute of samples a second: outweighed as soon as CPU has varied by a few points for minutes.
+Judgement, on the traces of the Daedalus study."""
+_MOST_CPU = 1.05  # sampling jitter; beyond it somebody passes percent
+_FLAT = 1e-12  # S_xx over n·x̄² below which CPU has not varied but for rounding
+
+Samples = Mapping[Any, Any] | Sequence[Sequence[float]] | Array
+
+
+class OnlineCapacity:
+    """The running job's capacity from CPU (or busy share) and throughput of each worker.
+
+    `update` and `merge` change the object and return it.
+    """
+
+    def __init__(self, *, half_life_s: float | None = None, prior_weight: float = 0.0) -> None:
+        self.half_life_s = None if half_life_s is None else number("half_life_s", half_life_s, above=0.0)
+        self.prior_weight = number("prior_weight", prior_weight, at_least=0.0)
+        self._moments: dict[str, Moments] = {}
+        self._workers: tuple[str, ...] = ()
+        self._elapsed_s = 0.0
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Who took part in the last update."""
+        return self._workers
+
+    def update(self, worker_cpu: Samples, worker_throughput_rps: Samples, *, step_s: float = 1.0) -> Self:
+        """Learn rows of samples, oldest first, `step_s` apart; NaN is a sample that is missing."""
+        step_s = number("step_s", step_s, above=0.0)
+        cpu = _columns("worker_cpu", worker_cpu)
+        throughput = _columns("worker_throughput_rps", worker_throughput_rps)
+        if set(cpu) != set(throughput):
+            odd = ", ".join(sorted(set(cpu) ^ set(throughput)))
+            raise Misuse("worker_throughput_rps", f"must name the workers of worker_cpu; only in one: {odd}")
+        rows = {len(column) for column in (*cpu.values(), *throughput.values())}
+        if len(rows) > 1:
+            raise Misuse("worker_cpu", f"every worker needs as many samples, got {sorted(rows)}")
+        if high := [w for w, column in cpu.items() if bool((column > _MOST_CPU).any())]:
+            raise Misuse("worker_cpu", f"must lie in 0…1, worker {high[0]} has {np.nanmax(cpu[high[0]]):g}")
+        count = rows.pop() if rows else 0
+        if cpu and not count:
+            return self
+        ages = step_s * np.arange(count - 1, -1, -1)
+        weights = np.ones(count) if self.half_life_s is None else np.exp2(-ages / self.half_life_s)
+        self._age(count * step_s)
+        for worker, x in cpu.items():
+            y = throughput[worker]
+            there = ~(np.isnan(x) | np.isnan(y))
+            batch = Moments.of(x[there], y[there], weights[there])
+            self._moments[worker] = self._moments.get(worker, Moments()) + batch
+        self._workers = tuple(cpu)
+        return self
+
+    def merge(self, other: OnlineCapacity) -> Self:
+        """Add what another one learnt *after* this one: its workers are the present ones."""
+        if not isinstance(other, OnlineCapacity):
+            raise Misuse("other", f"must be an OnlineCapacity, got {other!r}")
+        if (other.half_life_s, other.prior_weight) != (self.half_life_s, self.prior_weight):
+            raise Misuse("other", "has another half-life or prior: its samples were weighed differently")
+        learnt, workers = dict(other._moments), other._workers
+        self._age(other._elapsed_s)
+        for worker, moments in learnt.items():
+            self._moments[worker] = self._moments.get(worker, Moments()) + moments
+        self._workers = workers or self._workers
+        return self
+
+    def total(self, scale_out: int | Unknown | None = None) -> Interval | Unknown:
+        """What could all present workers, or `scale_out` such workers, carry (90 %)?"""
+        if isinstance(scale_out, Unknown):
+            return scale_out
+        wanted = None if scale_out is None else whole("scale_out", scale_out)
+        lines = self._lines()
+        if isinstance(lines, Unknown):
+            return lines
+        count = len(lines)
+        wanted = count if wanted is None else wanted
+        if not count / FARTHEST <= wanted <= count * FARTHEST:
+            return Unknown(
+                f"{count} workers were seen, {wanted} are more than a factor of {FARTHEST:g} away: "
+                "profile the job at that size"
+            )
+        factor = wanted / count
+        total = sum(line.rate for line in lines) * factor
+        if total <= 0.0:
+            return Unknown("no worker has processed anything yet: capacity shows only under load")
+        variance = sum(line.variance for line in lines) * factor**2
+        variance += (sum(line.prior_error for line in lines) * factor) ** 2
+        variance += (PER_DOUBLING * math.log2(factor) * total) ** 2
+        degrees = sum(line.degrees for line in lines)
+        half = quantile_95(degrees if degrees >= 1.0 else 1.0) * math.sqrt(variance)
+        return Interval(max(total - half, 0.0), total, total + half, 0.9)
+
+    def _lines(self) -> list[_Line] | Unknown:
+        if not self._workers:
+            return Unknown("no worker took part in the last update")
+        present = {w: self._moments[w] for w in self._workers}
+        if silent := [w for w, m in present.items() if m.weight == 0.0]:
+            return Unknown(f"no sample of worker {', '.join(silent)} yet: wait for its first")
+        hottest = max(m.mean_x for m in present.values())
+        if hottest <= 0.0:
+            return Unknown("no worker has used any CPU yet: capacity shows only under load")
+        common = _common_noise(list(present.values()))
+        lines = []
+        for worker, moments in present.items():
+            line = _line(worker, moments, moments.mean_x / hottest, self.prior_weight, common)
+            if isinstance(line, Unknown):
+                return line
+            lines.append(line)
+        return lines
+
+    def _age(self, by_s: float) -> None:
+        self._elapsed_s += by_s
+        if self.half_life_s is not None:
+            factor = math.exp2(-by_s / self.half_life_s)
+            aged = {w: m.aged(factor) for w, m in self._moments.items()}
+            self._moments = {w: m for w, m in aged.items() if m.weight > 0.0}
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything learnt, as plain JSON."""
+        return {
+            "schema": 1,
+            "model": "online capacity",
+            "half_life_s": self.half_life_s,
+            "prior_weight": self.prior_weight,
+            "elapsed_s": self._elapsed_s,
+            "workers": list(self._workers),
+            "moments": {w: m.to_list() for w, m in self._moments.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """The same again; it goes on learning where it stopped."""
+        if data.get("schema") != 1 or data.get("model") != "online capacity":
+            raise Misuse("data", f"is not an online capacity of schema 1: {data.get('model')!r}")
+        result = cls(half_life_s=data["half_life_s"], prior_weight=data["prior_weight"])
+        result._elapsed_s = float(data["elapsed_s"])
+        result._workers = tuple(data["workers"])
+        result._moments = {w: Moments(*values) for w, values in data["moments"].items()}
+        return result
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One worker's capacity, its own variance, and what the prior may be wrong by."""
+
+    rate: float
+    variance: float
+    prior_error: float
+    degrees: float
+
+
+def _line(worker: str, seen: Moments, cpu: float, prior_weight: float, common: float) -> _Line | Unknown:
+    if seen.mean_y == 0.0:
+        return _Line(0.0, 0.0, 0.0, 0.0)  # carries nothing, as one without a partition, and adds nothing
+    spread = seen.s_xx if seen.s_xx > _FLAT * seen.weight * seen.mean_x**2 else 0.0
+    pulled = seen + Moments(prior_weight) if prior_weight > 0.0 else seen
+    prior_spread = pulled.s_xx - seen.s_xx
+    if spread + prior_spread <= 0.0:
+        return Unknown(
+            f"the CPU of worker {worker} has not varied, so nothing shows how throughput rises with it: "
+            "wait for the load to change, or give a prior_weight"
+        )
+    slope = pulled.s_xy / pulled.s_xx
+    rate = pulled.mean_y + slope * (cpu - pulled.mean_x)
+    if slope <= 0.0 or rate <= 0.0:
+        return Unknown(
+            f"the throughput of worker {worker} does not rise with its CPU ({slope:.3g} records/s per core): "
+            "CPU is not what limits this job, use the busy share"
+        )
+    degrees = seen.samples - 2.0
+    if degrees >= 1.0 and spread > 0.0:
+        left = max(seen.s_yy - seen.s_xy**2 / seen.s_xx, 0.0) / seen.weight
+        noise = left * seen.samples / degrees
+    elif common >= 0.0:
+        noise, degrees = common * seen.mean_y**2, 0.0
+    elif prior_weight > 0.0:
+        noise, degrees = (NOISE * seen.mean_y) ** 2, 0.0
+    else:
+        return Unknown(
+            f"worker {worker} has {seen.samples:.2g} samples: too few to tell how far they scatter"
+        )
+    share = prior_spread / pulled.s_xx
+    away = cpu - seen.mean_x
+    per_sample = seen.weight_squared / seen.weight
+    own = 1.0 / seen.samples
+    if spread > 0.0:
+        own += (away * (1.0 - share)) ** 2 * per_sample / spread
+    prior_error = share * INTERCEPT * rate * abs(away) / seen.mean_x if seen.mean_x > 0.0 else 0.0
+    return _Line(rate, noise * own, prior_error, degrees)
+
+
+def _common_noise(workers: Sequence[Moments]) -> float:
+    """Relative residual variance over all workers, or −1: for those too new to have their own."""
+    total, degrees = 0.0, 0.0
+    for m in workers:
+        own = m.samples - 2.0
+        if own >= 1.0 and m.mean_y > 0.0 and m.s_xx > _FLAT * m.weight * m.mean_x**2:
+            total += max(m.s_yy - m.s_xy**2 / m.s_xx, 0.0) / m.weight * m.samples / m.mean_y**2
+            degrees += own
+    return total / degrees if degrees > 0.0 else -1.0
+
+
+def _columns(argument: str, samples: Samples) -> dict[str, Array]:
+    """worker -> its samples, oldest first; a single number is one sample."""
+    if isinstance(samples, Mapping):
+        columns = {
+            str(worker): np.atleast_1d(
+                numbers(f"{argument}[{worker!r}]", column, at_least=0.0, missing_allowed=True)
+            )
+            for worker, column in samples.items()
+        }
+        if flat := [w for w, column in columns.items() if column.ndim != 1]:
+            raise Misuse(argument, f"worker {flat[0]} needs a number or a sequence of numbers")
+        return columns
+    table = numbers(argument, samples, at_least=0.0, missing_allowed=True)
+    if table.ndim != 2:
+        raise Misuse(
+            argument, f"must be worker -> samples or an (n, workers) array, got {table.ndim} dimensions"
+        )
+    return {str(i): table[:, i] for i in range(table.shape[1])}

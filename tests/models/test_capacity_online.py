@@ -1,0 +1,252 @@
+"""What the running job shows about its capacity: least squares for any split, forgetting, skew, honesty."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.capacity import OnlineCapacity
+from models.quantities import Interval, Misuse, Unknown
+
+pytestmark = pytest.mark.fast
+
+NAN = float("nan")
+
+
+def _rows(seed, count, workers=2, *, lowest=0.1, highest=0.6, noise=0.03):
+    """CPU wanders between two levels; worker w carries 100 + (900 − 100 w)·cpu records/s."""
+    rng = np.random.default_rng(seed)
+    level = rng.uniform(lowest, highest, (count, 1)) * (1.0 - 0.15 * np.arange(workers))
+    rates = (100.0 + (900.0 - 100.0 * np.arange(workers)) * level) * (
+        1 + noise * rng.standard_normal(level.shape)
+    )
+    return level, rates
+
+
+def _least_squares(cpu, rates, weights=None):
+    weights = np.ones(len(cpu)) if weights is None else weights
+    means = np.array([np.average(column, weights=weights) for column in cpu.T])
+    total = 0.0
+    for x, y, mean in zip(cpu.T, rates.T, means, strict=True):
+        slope, intercept = np.polyfit(x, y, 1, w=np.sqrt(weights))
+        total += intercept + slope * mean / means.max()
+    return total
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 40), min_size=1, max_size=8))
+def test_any_split_gives_least_squares(seed, batches):
+    cpu, rates = _rows(seed, max(sum(batches), 5))
+    online, at = OnlineCapacity(), 0
+    for size in [*batches, len(cpu)]:
+        online.update(cpu[at : at + size], rates[at : at + size])
+        at += size
+    assert online.total().mid == pytest.approx(_least_squares(cpu, rates), rel=1e-6)
+
+
+@given(st.integers(0, 10_000), st.floats(2.0, 500.0), st.integers(1, 99), st.floats(0.2, 5.0))
+def test_with_a_half_life_every_sample_weighs_by_its_age(seed, half_life_s, cut, step_s):
+    cpu, rates = _rows(seed, 100)
+    weights = 0.5 ** (step_s * np.arange(99, -1, -1) / half_life_s)
+    split = OnlineCapacity(half_life_s=half_life_s)
+    split.update(cpu[:cut], rates[:cut], step_s=step_s).update(cpu[cut:], rates[cut:], step_s=step_s)
+    early, late = OnlineCapacity(half_life_s=half_life_s), OnlineCapacity(half_life_s=half_life_s)
+    merged = early.update(cpu[:cut], rates[:cut], step_s=step_s)
+    merged.merge(late.update(cpu[cut:], rates[cut:], step_s=step_s))
+    effective = weights.sum() ** 2 / (weights**2).sum()
+    if effective < 3.5:
+        return  # a slope through three samples is anything
+    expected = _least_squares(cpu, rates, weights)
+    if isinstance(split.total(), Unknown):
+        assert expected < 2000.0 / math.sqrt(effective)  # numpy's line falls, or nearly
+        return
+    assert split.total().mid == pytest.approx(expected, rel=1e-6)
+    assert merged.total().mid == pytest.approx(expected, rel=1e-6)
+    assert merged.total().high == pytest.approx(split.total().high, rel=1e-6)
+
+
+def test_mapping_and_array_are_two_spellings_of_the_same():
+    cpu, rates = _rows(1, 50)
+    by_name = OnlineCapacity().update(
+        {"a": cpu[:, 0], "b": list(cpu[:, 1])}, {"b": rates[:, 1], "a": rates[:, 0]}
+    )
+    assert by_name.total() == OnlineCapacity().update(cpu, rates).total()
+    one_by_one = OnlineCapacity()
+    for x, y in zip(cpu, rates, strict=True):
+        one_by_one.update({"a": x[0], "b": x[1]}, {"a": y[0], "b": y[1]})
+    assert one_by_one.total().mid == pytest.approx(by_name.total().mid, rel=1e-9)
+
+
+def test_a_missing_sample_is_skipped_but_time_goes_on():
+    cpu, rates = _rows(2, 60, workers=1)
+    holes = cpu.copy()
+    holes[50:] = NAN
+    weights = np.where(np.arange(60) < 50, 0.5 ** (np.arange(59, -1, -1) / 20.0), 0.0)
+    online = OnlineCapacity(half_life_s=20.0).update(holes, rates)
+    assert online.total().mid == pytest.approx(_least_squares(cpu[:50], rates[:50], weights[:50]), rel=1e-6)
+    assert online._moments["0"].weight == pytest.approx(weights.sum())
+
+
+def test_capacity_is_found_from_cpu_below_0_6():
+    """The product's setting: noisy samples, a small intercept, CPU never above 0.6; truth 2 workers at 1 and 0.8."""
+    errors = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        hot = (
+            0.35
+            + 0.2 * np.sin(np.arange(1800) / 200.0 + rng.uniform(0, 6))
+            + 0.02 * rng.standard_normal(1800)
+        )
+        cpu = np.clip(np.stack([hot, 0.8 * hot], axis=1), 0.01, 0.6)
+        rates = (30.0 + 970.0 * cpu) * (1.0 + 0.05 * rng.standard_normal(cpu.shape))
+        online = OnlineCapacity(prior_weight=30.0).update(cpu, rates)
+        errors.append(abs(online.total().mid / (1000.0 + 30.0 + 970.0 * 0.8) - 1.0))
+    assert max(errors) < 0.05
+
+
+def test_the_skew_is_proportional_not_additive():
+    """Worker 1 has 0.876 of the hottest's CPU at every load; measured low, the ratio holds, the gap would not."""
+    hot = np.linspace(0.2, 0.4, 50)
+    cpu = np.stack([hot, 0.876 * hot], axis=1)
+    online = OnlineCapacity().update(cpu, 1000.0 * cpu)
+    assert online.total().mid == pytest.approx(1876.0)
+
+
+def test_the_prior_goes_through_the_origin_until_cpu_has_varied():
+    rng = np.random.default_rng(3)
+    flat = np.clip(0.3 + 0.002 * rng.standard_normal((60, 1)), 0, 1)
+    rates = 1000.0 * 0.3 * (1.0 + 0.03 * rng.standard_normal((60, 1)))
+    wild = OnlineCapacity().update(flat, rates).total()
+    calm = OnlineCapacity(prior_weight=30.0).update(flat, rates).total()
+    assert calm.mid == pytest.approx(1000.0, rel=0.02)
+    assert calm.low < 900.0 < 1100.0 < calm.high  # all of it rests on the prior, and that is said
+    assert isinstance(wild, Unknown) or wild.high - wild.low > 3.0 * (calm.high - calm.low)
+    level = np.linspace(0.1, 0.6, 3600)[:, None]
+    learnt = OnlineCapacity(prior_weight=30.0).update(level, 100.0 + 900.0 * level).total()
+    assert learnt.mid == pytest.approx(1000.0, rel=0.01)
+
+
+def test_what_was_before_is_forgotten():
+    cpu, rates = _rows(4, 400, workers=1)
+    online = OnlineCapacity(half_life_s=30.0).update(cpu, rates)
+    online.update(cpu, 0.5 * rates)
+    assert online.total().mid == pytest.approx(500.0, rel=0.02)
+    assert OnlineCapacity().update(cpu, rates).update(cpu, 0.5 * rates).total().mid > 700.0
+
+
+def test_the_workers_of_the_last_update_count():
+    cpu, rates = _rows(5, 100, workers=3)
+    names = ["a", "b", "c"]
+    online = OnlineCapacity()
+    online.update({n: cpu[:, i] for i, n in enumerate(names)}, {n: rates[:, i] for i, n in enumerate(names)})
+    three = online.total()
+    online.update({"a": 0.3}, {"a": 370.0})
+    assert online.total().mid < 0.5 * three.mid
+    online.update({"a": 0.3, "new": NAN}, {"a": 370.0, "new": NAN})
+    assert "new" in online.total().reason
+    idle = OnlineCapacity().update(
+        np.column_stack([cpu[:, 0], 0 * cpu[:, 0]]), np.column_stack([rates[:, 0], 0 * rates[:, 0]])
+    )
+    assert idle.total().mid == pytest.approx(1000.0, rel=0.05)  # an executor without a partition adds nothing
+
+
+def test_other_scale_outs_are_scaled_up_to_a_factor_of_two():
+    online = OnlineCapacity().update(*_rows(6, 300))
+    seen = online.total()
+    assert online.total(2) == seen
+    assert online.total(4).mid == pytest.approx(2 * seen.mid)
+    assert online.total(1).mid == pytest.approx(seen.mid / 2)
+    assert (online.total(4).high / online.total(4).mid) > (seen.high / seen.mid)
+    assert "factor of 2" in online.total(5).reason
+
+
+def test_intervals_hold_what_they_promise():
+    """90 % of the intervals hold the truth; 200 seeds, the bound is 4 binomial standard deviations below."""
+    inside = 0
+    for seed in range(200):
+        answer = OnlineCapacity().update(*_rows(seed, 40, workers=2, lowest=0.2, highest=0.6)).total()
+        inside += answer.low <= 1000.0 + (100.0 + 800.0 * 0.85) <= answer.high
+    assert 0.9 * 200 - 4 * math.sqrt(200 * 0.09) <= inside <= 199
+
+
+def test_json_both_ways_and_learning_goes_on():
+    cpu, rates = _rows(7, 100)
+    online = OnlineCapacity(half_life_s=60.0, prior_weight=5.0).update(cpu[:60], rates[:60])
+    again = OnlineCapacity.from_json(json.loads(json.dumps(online.to_json())))
+    assert again.total() == online.total()
+    assert again.update(cpu[60:], rates[60:]).total() == online.update(cpu[60:], rates[60:]).total()
+    with pytest.raises(Misuse, match="schema"):
+        OnlineCapacity.from_json({"schema": 2})
+
+
+UNKNOWN = {
+    "nothing yet": (lambda o: o, "no worker"),
+    "no workers": (lambda o: o.update({}, {}), "no worker"),
+    "cpu constant": (lambda o: o.update({"a": [0.3, 0.3, 0.3]}, {"a": [1.0, 2.0, 3.0]}), "not varied"),
+    "one sample": (lambda o: o.update({"a": 0.3}, {"a": 10.0}), "not varied"),
+    "two samples": (lambda o: o.update({"a": [0.3, 0.4]}, {"a": [1.0, 2.0]}), "too few"),
+    "all missing": (lambda o: o.update({"a": [NAN]}, {"a": [1.0]}), "no sample"),
+    "cpu zero": (lambda o: o.update({"a": [0.0, 0.0]}, {"a": [0.0, 0.0]}), "no worker has used"),
+    "idle": (lambda o: o.update({"a": [0.1, 0.2]}, {"a": [0.0, 0.0]}), "processed anything"),
+    "falling": (lambda o: o.update({"a": [0.1, 0.2, 0.3, 0.4]}, {"a": [4.0, 3, 2, 1]}), "does not rise"),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_cannot_be_told_says_so(case):
+    feed, reason = UNKNOWN[case]
+    answer = feed(OnlineCapacity()).total()
+    assert isinstance(answer, Unknown)
+    assert reason in answer.reason
+
+
+MISUSE = {
+    "negative cpu": ({"a": [-0.1]}, {"a": [1.0]}, {}, "worker_cpu"),
+    "percent": ({"a": [35.0]}, {"a": [1.0]}, {}, "worker_cpu"),
+    "infinite": ({"a": [0.1]}, {"a": [math.inf]}, {}, "worker_throughput_rps"),
+    "negative rate": ({"a": [0.1]}, {"a": [-1.0]}, {}, "worker_throughput_rps"),
+    "other workers": ({"a": [0.1]}, {"b": [1.0]}, {}, "worker_throughput_rps"),
+    "other length": ({"a": [0.1, 0.2]}, {"a": [1.0]}, {}, "worker_cpu"),
+    "a flat list": ([0.1, 0.2], [1.0, 2.0], {}, "worker_cpu"),
+    "text": ({"a": "x"}, {"a": 1.0}, {}, "worker_cpu"),
+    "no time": ({"a": 0.1}, {"a": 1.0}, {"step_s": 0.0}, "step_s"),
+}
+
+
+@pytest.mark.parametrize("case", MISUSE)
+def test_wrong_input_names_the_argument_and_leaves_the_state_alone(case):
+    cpu, rates, options, argument = MISUSE[case]
+    online = OnlineCapacity(half_life_s=10.0).update(*_rows(8, 20))
+    before = online.to_json()
+    with pytest.raises(Misuse) as caught:
+        online.update(cpu, rates, **options)
+    assert caught.value.argument.startswith(argument)
+    assert online.to_json() == before
+
+
+def test_wrong_settings_name_the_argument():
+    for options in ({"half_life_s": 0.0}, {"half_life_s": NAN}, {"prior_weight": -1.0}):
+        with pytest.raises(Misuse, match=next(iter(options))):
+            OnlineCapacity(**options)
+    with pytest.raises(Misuse, match="scale_out"):
+        OnlineCapacity().update(*_rows(8, 20)).total(0)
+    with pytest.raises(Misuse, match="other"):
+        OnlineCapacity().merge(OnlineCapacity(prior_weight=1.0))
+    assert OnlineCapacity().total(Unknown("not declared")) == Unknown("not declared")
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1000), st.floats(0.01, 100.0))
+def test_rates_k_times_as_high_mean_a_capacity_k_times_as_high(seed, factor):
+    cpu, rates = _rows(seed, 50)
+    for options in ({}, {"prior_weight": 10.0, "half_life_s": 100.0}):
+        plain = OnlineCapacity(**options).update(cpu, rates).total()
+        scaled = OnlineCapacity(**options).update(cpu, factor * rates).total()
+        assert isinstance(plain, Interval)
+        assert (scaled.low, scaled.mid, scaled.high) == pytest.approx(
+            (factor * plain.low, factor * plain.mid, factor * plain.high)
+        )
