@@ -151,3 +151,12 @@ def count_kept(failures: Failures, capacity: Array, downtime: Array) -> list[Cou
             np.greater_equal(fallen, work, out=kept_by[k, failed])
     packed = np.packbits(kept_by, axis=-1)  # counting bits is three times as fast as adding truths
     return [np.bitwise_count(by).sum(axis=-1, dtype=np.intp).T for by in packed]
+
+
+def backlog_records(input_: Input, *, capacity_rps: Array, lag_records: float, moment_s: float) -> Array:
+    """lag(τ): how far behind is each path when it fails at this moment? (paths,)"""
+    rows = round(moment_s / input_.grid_s) + 1
+    ahead = lag_records + input_.records[:, :rows]
+    ahead = ahead - capacity_rps[:, None] * (input_.grid_s * np.arange(rows))
+    result: Array = ahead[:, -1] - np.minimum(ahead.min(axis=1), 0.0)
+    return result

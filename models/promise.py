@@ -85,7 +85,8 @@ def kept(
     )
 
     input_ = Input(paths, step_s=step, past_rps=past)
-    moments = input_.grid_s * np.arange(max(1, math.ceil(last / input_.grid_s - ROUNDING)))
+    count = max(1, math.ceil(last / input_.grid_s - ROUNDING))
+    moments: Array = input_.grid_s * np.arange(count, dtype=np.float64)
     if moments[-1] + target > input_.end_s * (1 + ROUNDING):
         raise Misuse(
             "paths_rps",
@@ -106,6 +107,11 @@ def _worst(failures: Failures, capacity: Array, downtime: Array) -> tuple[Array,
     """Per kind and scale-out: the smallest share of paths that keep the promise, and when."""
     share = np.ones((len(downtime), len(capacity)))
     moment = np.zeros(share.shape, dtype=np.intp)
+    if len(failures.moments_s) == 1:  # a failure now: nothing can have built up before it
+        for k, d in enumerate(downtime):
+            needed = failures.least_needed_rps(0, d)[:, None]
+            share[k] = count_reached(needed, capacity)[:, 0] / len(d)
+        return share, failures.moments_s[moment]
     strained = np.flatnonzero((capacity < failures.fastest_rps).any(axis=1))
     calm = np.setdiff1d(np.arange(len(capacity)), strained)
     for k, d in enumerate(downtime):

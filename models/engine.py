@@ -1,0 +1,204 @@
+"""How does this engine work off a backlog: record by record, or batch by batch?
+
+A continuous engine follows the integral form. Spark follows the batch form, on which the integral is off by
+38 to 122 %; for it the integral only scans, at the rate that batches of `limit` records can sustain,
+
+    T' = min( N / (o + N / T),  N / Δ )       N = limit per batch, o = overhead, Δ = trigger interval
+
+and what is shown or promised comes from stepping batches. In steady state at rate f a cycle takes
+c = max(Δ, o / (1 − f/T)) and its batch b = o + f c / T, so that at phase φ of the cycle the input of
+φ seconds (φ ≥ b) or of c + φ seconds (φ < b) is read but not committed: a failure meets that, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .arguments import Array, number
+from .batches import batch_recovery_seconds, first_batch_start_s
+from .quantities import Misuse
+from .recovery import recovery_seconds
+
+LONGEST_BAND = 0.5  # of the target: the default of max_lag_s
+BAND_MARGIN = 1.25  # over the largest lag of an undisturbed job, as drills are measured
+STILL_BEHIND_S = 5.0  # judgement: a continuous engine with less lag than this is not behind
+NEVER = 1e-9  # stands for a capacity of zero where one divides by it
+
+
+@dataclass(frozen=True)
+class ContinuousEngine:
+    """Reads record by record; after a failure it repeats what came since the last checkpoint."""
+
+    replay_s: float = 0.0
+    band_s: float = STILL_BEHIND_S
+
+    in_batches = False
+
+    def __post_init__(self) -> None:
+        number("ContinuousEngine.replay_s", self.replay_s, at_least=0.0)
+        number("ContinuousEngine.band_s", self.band_s, at_least=0.0)
+
+    def sustained_rps(self, capacity_rps: Array, *, scale_out: int) -> Array:
+        """The rate that can be kept up."""
+        return capacity_rps
+
+    def dead_s(self, downtime_s: Array, *, scale_out: int, rate_rps: float, capacity_rps: float) -> Array:
+        """From the failure until work goes on."""
+        return downtime_s
+
+    def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
+        """Lag up to this many seconds of input is no backlog."""
+        return self.band_s
+
+    def unread_records(self, rate_rps: Array, *, capacity_rps: Array, scale_out: int, phase: Array) -> Array:
+        """What a failure meets although the job is not behind."""
+        return np.zeros_like(rate_rps)
+
+    def recovery_s(
+        self,
+        arrivals_rps: Array,
+        *,
+        capacity_rps: Array,
+        downtime_s: Array,
+        lag_records: Array,
+        scale_out: int,
+        target_s: float,
+        step_s: float,
+    ) -> Array:
+        """How long each draw (draws, steps) takes; `lag_records` holds the backlog and what is repeated."""
+        # Divided by its own capacity every draw has capacity one, and recovery is the same.
+        capacity = np.maximum(capacity_rps, NEVER)
+        return recovery_seconds(
+            arrivals_rps / capacity[:, None],
+            capacity_rps=1.0,
+            downtime_s=downtime_s,
+            lag_records=lag_records / capacity,
+            step_s=step_s,
+        )
+
+
+@dataclass(frozen=True)
+class BatchEngine:
+    """Spark micro-batches: overhead per batch, records per batch at most, trigger interval (0: at once).
+
+    Lag is counted from commits, which leave out the batch at work; so nothing is replayed. Downtimes run from
+    the failure to the first new commit, as drills measure them.
+    """
+
+    overhead_s: float | Mapping[int, float] = 0.0
+    """One number, or one per scale-out; between two the nearest smaller one holds."""
+    limit_records: float = math.inf
+    trigger_s: float = 0.0
+    band_s: float | None = None
+    """Lag inside it counts as recovered; by default 1.25 × what the job's own batches make, from
+    two triggers up to half the target."""
+
+    in_batches = True
+    replay_s = 0.0
+
+    def __post_init__(self) -> None:
+        values = self.overhead_s.values() if isinstance(self.overhead_s, Mapping) else [self.overhead_s]
+        if not values:
+            raise Misuse("BatchEngine.overhead_s", "must not be empty")
+        for value in values:
+            number("BatchEngine.overhead_s", value, at_least=0.0)
+        if not self.limit_records > 0:
+            raise Misuse(
+                "BatchEngine.limit_records", f"must be > 0 (inf: no limit), got {self.limit_records}"
+            )
+        number("BatchEngine.trigger_s", self.trigger_s, at_least=0.0)
+        if self.band_s is not None:
+            number("BatchEngine.band_s", self.band_s, above=0.0)
+
+    def overhead_at(self, scale_out: int) -> float:
+        """Seconds a batch takes beside its records."""
+        if not isinstance(self.overhead_s, Mapping):
+            return self.overhead_s
+        known = [s for s in self.overhead_s if s <= scale_out] or [min(self.overhead_s)]
+        return self.overhead_s[max(known)]
+
+    def sustained_rps(self, capacity_rps: Array, *, scale_out: int) -> Array:
+        """The rate that can be kept up: full batches back to back, or one per trigger."""
+        if math.isinf(self.limit_records):
+            return capacity_rps
+        full_s = self.overhead_at(scale_out) + self.limit_records / np.maximum(capacity_rps, NEVER)
+        result: Array = self.limit_records / np.maximum(full_s, self.trigger_s)
+        return result
+
+    def dead_s(self, downtime_s: Array, *, scale_out: int, rate_rps: float, capacity_rps: float) -> Array:
+        """From the failure until the first batch starts."""
+        return first_batch_start_s(
+            downtime_s,
+            arrival_rps=rate_rps,
+            capacity_rps=max(capacity_rps, NEVER),
+            overhead_s=self.overhead_at(scale_out),
+            limit_records=self.limit_records,
+        )
+
+    def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
+        """Lag up to this many seconds of input is what batches make by themselves."""
+        return float(self._band_s(np.array(rate_rps), np.array(capacity_rps), scale_out, target_s))
+
+    def unread_records(self, rate_rps: Array, *, capacity_rps: Array, scale_out: int, phase: Array) -> Array:
+        """Read but not committed when a failure strikes at `phase` (0…1) of a cycle."""
+        cycle, batch = self._cycle_s(rate_rps, capacity_rps, scale_out)
+        into = phase * cycle
+        span = np.where(into < batch, cycle + into, into)
+        result: Array = np.where(np.isfinite(cycle), rate_rps * span, 0.0)  # else the backlog says it all
+        return result
+
+    def recovery_s(
+        self,
+        arrivals_rps: Array,
+        *,
+        capacity_rps: Array,
+        downtime_s: Array,
+        lag_records: Array,
+        scale_out: int,
+        target_s: float,
+        step_s: float,
+    ) -> Array:
+        """How long each draw (draws, steps) takes until its lag stays in the band."""
+        capacity = np.maximum(capacity_rps, NEVER)
+        busiest = largest_bin_mean(arrivals_rps)
+        return batch_recovery_seconds(
+            arrivals_rps / capacity[:, None],
+            capacity_rps=1.0,
+            overhead_s=self.overhead_at(scale_out),
+            limit_records=self.limit_records / capacity,
+            trigger_s=self.trigger_s,
+            downtime_s=downtime_s,
+            lag_records=lag_records / capacity,
+            band_s=self._band_s(busiest, capacity, scale_out, target_s),
+            step_s=step_s,
+        )
+
+    def _cycle_s(self, rate_rps: Array, capacity_rps: Array, scale_out: int) -> tuple[Any, Any]:
+        overhead = self.overhead_at(scale_out)
+        used = rate_rps / np.maximum(capacity_rps, NEVER)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cycle = np.where(used < 1.0, np.maximum(self.trigger_s, overhead / (1.0 - used)), np.inf)
+            return cycle, np.where(used < 1.0, overhead + used * cycle, np.inf)
+
+    def _band_s(self, rate_rps: Array, capacity_rps: Array, scale_out: int, target_s: float) -> Array:
+        if self.band_s is not None:
+            return np.full(np.shape(rate_rps), self.band_s)
+        cycle, batch = self._cycle_s(rate_rps, capacity_rps, scale_out)
+        band: Array = np.maximum(2.0 * self.trigger_s, BAND_MARGIN * (cycle + batch))
+        result: Array = np.minimum(band, LONGEST_BAND * target_s)
+        return result
+
+
+Engine = ContinuousEngine | BatchEngine
+
+
+def largest_bin_mean(rates_rps: Array, *, bins: int = 5) -> Array:
+    """The projected rate: the largest mean of five equal parts of the last axis (Phoebe §III-D)."""
+    parts = np.array_split(rates_rps, min(bins, rates_rps.shape[-1]), axis=-1)
+    result: Array = np.max([part.mean(axis=-1) for part in parts], axis=0)
+    return result

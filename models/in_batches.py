@@ -1,0 +1,116 @@
+"""Which is the smallest size that keeps its promise when its batches are really stepped?
+
+The integral form scans every size, but on micro-batches it is far off, either way. So the scan only says
+where to begin: sizes are tried there, then up or down, until the smallest is found that keeps the promise in
+the batch form, at the scan's worst moment and at evenly spaced ones, and is recovered from its own rescale.
+More executors are taken to keep the promise wherever fewer do, so few sizes have to be stepped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from .judging import Judge
+from .quantities import Unknown
+from .verdict import Excuse, Verdict, percent
+
+CHECK_REACH = 1.5  # targets; leaves room for the stretch that a recovery must hold
+CHECKED_MOMENTS = 8  # judgement: beside the worst moment of the scan
+
+
+def first_true(holds: Callable[[int], bool], count: int, *, near: int) -> int:
+    """The smallest index at which a rising condition holds, `count` if nowhere; few tries if it is `near`."""
+    fails, does = -1, count
+    probe, stride = min(near, count - 1), 1
+    while does - fails > 1:
+        if holds(probe):
+            does = probe
+            probe = max(fails + 1, probe - stride) if fails < 0 else (fails + does) // 2
+        else:
+            fails = probe
+            probe = min(does - 1, probe + stride) if does == count else (fails + does) // 2
+        stride *= 2
+    return does
+
+
+def confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]:
+    """The verdicts with recovery and rescale judged in batches wherever that can change the choice."""
+    asked = ("recovery", "rescale")
+    able = [v for v in verdicts.values() if v.scale_out in judge.known and not v.excuses_beside(*asked)]
+    able = [v for v in able if not any(e.measure for e in v.excuses)]
+    if not able:
+        return verdicts
+    near = next((i for i, v in enumerate(able) if v.status == "feasible"), len(able) - 1)
+    stepped: dict[int, Verdict] = {}
+
+    def holds(i: int) -> bool:
+        if i not in stepped:
+            stepped[i] = _stepped(judge, able[i])
+        return stepped[i].status == "feasible"
+
+    first = first_true(holds, len(able), near=near)
+    found = dict(verdicts)
+    for i, verdict in enumerate(able):
+        if i in stepped:
+            judged = stepped[i]
+        elif i < first:
+            judged = _no_better_than(stepped[first - 1], verdict)
+        else:
+            judged = _no_worse_than(stepped[first], verdict)
+        found[verdict.scale_out] = judged
+    return found
+
+
+def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
+    question = judge.question
+    evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
+    worst: tuple[float, float, str] | None = None
+    scanned = [] if isinstance(verdict.worst_moment_s, Unknown) else [verdict.worst_moment_s]
+    moments = np.unique(np.floor(np.append(evenly, scanned)))
+    for kind in question.kinds:
+        taken = judge.recoveries(verdict.scale_out, kind, moments, reach=CHECK_REACH)
+        shares = np.mean(taken <= question.promise.target_s, axis=1)
+        # where several moments are equally likely kept, the one with the longest recovery is shown
+        at = np.lexsort((-np.quantile(taken, 0.95, axis=1, method="inverted_cdf"), shares))[0]
+        if worst is None or shares[at] < worst[0]:
+            worst = (float(shares[at]), float(moments[at]), kind)
+    assert worst is not None
+    change: float | Unknown = 1.0
+    if verdict.scale_out != question.current:
+        kind = judge.change_kind(verdict.scale_out)
+        taken = judge.recoveries(verdict.scale_out, kind, np.zeros(1), reach=CHECK_REACH)
+        change = float(np.mean(taken <= question.promise.target_s))
+    probability, moment, kind = worst
+    return replace(
+        verdict,
+        excuses=(
+            *judge.recovery_excuses(probability, moment, kind),
+            *judge.rescale_excuses(verdict.scale_out, change),
+        ),
+        probability=probability,
+        worst_moment_s=moment,
+        worst_kind=kind,
+        rescale_probability=change,
+    )
+
+
+def _no_better_than(smaller_misses: Verdict, verdict: Verdict) -> Verdict:
+    """A smaller size than one that misses its promise in batches misses it too."""
+    share = smaller_misses.probability
+    kept = percent(share) if not isinstance(share, Unknown) else "too few"
+    excuse = Excuse(
+        "recovery",
+        f"stepped in batches, even {smaller_misses.scale_out} executors keep it in {kept} of the draws",
+    )
+    return verdict if verdict.fails("recovery", "rescale") else replace(verdict, excuses=(excuse,))
+
+
+def _no_worse_than(smaller_keeps: Verdict, verdict: Verdict) -> Verdict:
+    """A larger size than one that keeps its promise in batches keeps it too; its own change is its own."""
+    excuses = tuple(e for e in verdict.excuses if e.condition != "recovery")
+    if len(excuses) == len(verdict.excuses):
+        return verdict
+    return replace(verdict, excuses=excuses, probability=smaller_keeps.probability)

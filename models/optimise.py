@@ -1,0 +1,238 @@
+"""What is the smallest size that keeps the promise for the load that is coming, and why no other?
+
+Every candidate gets a verdict (`models.judging`); the smallest feasible one wins. There are few sizes and
+every one must be explained, so they are enumerated. Beyond that, four rules, none of which needs a memory:
+
+* the present size is kept while it is behind: nothing is taken away from a job that works off a lag;
+* fewer executors only where that saves more than the move costs (`models.change_cost`);
+* where no size is feasible, but some are held back only by something nobody has measured, the present size
+  if it is one of them, else the smallest of them; otherwise the largest whose capacity is known. Either way
+  an alarm says by how much the promise is missed and which measurement would settle what is open;
+* what cannot be read is not guessed: without forecast, rate, lag or engine the answer is Unknown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+
+import numpy as np
+
+from .candidates import aligned_scale_outs
+from .change_cost import ChangeCost, change_cost
+from .in_batches import confirmed
+from .judging import Judge, unmeasured
+from .outlook import FIGURES_REACH
+from .quantities import Interval, Unknown
+from .question import Question
+from .recovery import utilisation_limit
+from .verdict import Decision, Excuse, Verdict, percent, rate, recovery, span
+
+__all__ = ["aligned_scale_outs", "decide", "Decision", "Excuse", "Question", "Verdict"]
+
+NONE_FEASIBLE = Unknown("no size is known to keep the promise")
+NOT_WEIGHED = Unknown("no move to fewer executors was weighed")
+MEASUREMENTS_SHOWN = 3  # judgement: an alarm is read by a person
+
+
+def decide(question: Question) -> Decision:
+    """Which size now, and what speaks against each of the others?"""
+    engine, observed, lag = question.engine, question.observed_rps, question.lag_records
+    if isinstance(engine, Unknown) or isinstance(observed, Unknown) or isinstance(lag, Unknown):
+        return _cannot_tell(question, "; ".join(m.reason for m in question.missing))
+    if isinstance(question.forecast, Unknown):
+        return _cannot_tell(question, question.forecast.reason)
+    judge = Judge(question, engine=engine, observed_rps=float(observed), lag_records=float(lag))
+    if not judge.known:
+        return _nothing_measured(question)
+    verdicts = judge.verdicts()
+    if engine.in_batches:
+        verdicts = confirmed(judge, verdicts)
+    feasible = [v.scale_out for v in verdicts.values() if v.status == "feasible"]
+    if not feasible:
+        return _best_effort(judge, verdicts)
+    smallest, current = min(feasible), question.current
+    chosen, kept_because = smallest, ""
+    cost: ChangeCost | Unknown = NOT_WEIGHED
+    behind = _behind(judge) if smallest < current else ""
+    if behind:
+        chosen, kept_because = current, f"while {behind} is worked off; {smallest} would do"
+    elif smallest < current and current in feasible:
+        cost = _cost(judge, smallest)
+        if not cost.worth:
+            chosen = current
+            kept_because = (
+                f"although {smallest} would do: the move costs {cost.idle + cost.lag:.0f} executor-seconds"
+                f" and saves {cost.saved:.0f}"
+            )
+    verdicts = _with_figures(judge, verdicts, chosen)
+    return _decision(
+        judge,
+        verdicts,
+        scale_out=chosen,
+        feasible=chosen in feasible,
+        reason=_reason(judge, verdicts[chosen], kept_because),
+        smallest=smallest,
+        cost=cost,
+    )
+
+
+def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
+    """Nothing is known to be feasible: what comes closest, and an alarm."""
+    question = judge.question
+    open_ = [v.scale_out for v in verdicts.values() if v.status == "unknown" and v.scale_out in judge.known]
+    chosen = min(open_, key=lambda s: (s != question.current, s)) if open_ else max(judge.known)
+    verdicts = _with_figures(judge, verdicts, chosen)
+    verdict, promise = verdicts[chosen], question.promise
+    parts = [f"no size is known to keep the promise; {chosen} executors is the best known"]
+    if isinstance(verdict.recovery_s, Interval):
+        share = "" if isinstance(verdict.probability, Unknown) else f" in {percent(verdict.probability)}"
+        parts.append(
+            f"there a recovery takes up to {_high(judge, verdict.recovery_s)}"
+            f" (95 % of the draws) where {promise.target_s:g} s are promised, and is in time{share} where"
+            f" {percent(promise.confidence)} are promised"
+        )
+    parts += [e.sentence for e in verdict.excuses if e.condition != "recovery" or e.measure]
+    limit = _utilisation_limit(judge)
+    if not isinstance(limit, Unknown) and limit < 0:
+        parts.append(f"the downtime alone is longer than {promise.target_s:g} s")
+    measures = list(dict.fromkeys(e.measure for v in verdicts.values() for e in v.excuses if e.measure))
+    if measures:
+        more = len(measures) - MEASUREMENTS_SHOWN
+        rest = f" (and {more} more)" if more > 0 else ""
+        parts.append(f"to settle what is open: {', '.join(measures[:MEASUREMENTS_SHOWN])}{rest}")
+    return _decision(
+        judge,
+        verdicts,
+        scale_out=chosen,
+        feasible=False,
+        reason=_reason(judge, verdict, "although no size is known to keep the promise"),
+        alarm="; ".join(parts),
+    )
+
+
+def _behind(judge: Judge) -> str:
+    """The lag that is being worked off, in words; empty when there is none."""
+    now_rps = judge.observed_rps or judge.projected_rps
+    usual_s = judge.engine.usual_lag_s(
+        now_rps,
+        scale_out=judge.question.current,
+        capacity_rps=float(np.median(judge.capacity[judge.drilled_at])),
+        target_s=judge.question.promise.target_s,
+    )
+    if judge.lag_records <= usual_s * now_rps:
+        return ""
+    seconds_of_input = f" ({judge.lag_records / now_rps:.0f} s of input)" if now_rps > 0 else ""
+    return f"a lag of {rate(judge.lag_records)} records{seconds_of_input}"
+
+
+def _cost(judge: Judge, to: int) -> ChangeCost:
+    """The move to a smaller, feasible size, at its middle downtime and recovery."""
+    kind = judge.change_kind(to)
+    downtime = judge.downtime[kind]
+    assert not isinstance(downtime, Unknown)  # else `to` were not feasible
+    taken = judge.figures(to, kind, 0.0)
+    assert isinstance(taken, Interval)
+    return change_cost(
+        current=judge.question.current,
+        to=to,
+        downtime_s=float(np.median(downtime)),
+        recovery_s=taken.mid,
+        target_s=judge.question.promise.target_s,
+        stay_s=judge.question.stay_s,
+    )
+
+
+def _with_figures(judge: Judge, verdicts: dict[int, Verdict], chosen: int) -> dict[int, Verdict]:
+    """5, 50 and 95 % recovery for the chosen size, its neighbours and the present size."""
+    at = bisect_left(judge.known, chosen)
+    shown = {*judge.known[max(0, at - 1) : at + 2], judge.question.current} & set(judge.known)
+    return verdicts | {s: replace(verdicts[s], recovery_s=_figures(judge, verdicts[s])) for s in shown}
+
+
+def _figures(judge: Judge, verdict: Verdict) -> Interval | Unknown:
+    return judge.figures(verdict.scale_out, verdict.worst_kind, verdict.worst_moment_s)
+
+
+def _utilisation_limit(judge: Judge) -> float | Unknown:
+    """ρ* at the promised confidence, for the kind of failure with the longest downtime."""
+    promise = judge.question.promise
+    downtimes = [judge.downtime[k] for k in judge.question.kinds]
+    known = [float(np.quantile(d, promise.confidence)) for d in downtimes if not isinstance(d, Unknown)]
+    if not known or max(known) == np.inf:
+        return Unknown("no downtime is known for any kind of failure")
+    return utilisation_limit(target_s=promise.target_s, downtime_s=max(known), replay_s=judge.engine.replay_s)
+
+
+def _reason(judge: Judge, verdict: Verdict, because: str) -> str:
+    """`hold 6 executors: forecast 31–36k rps fits 42k, recovery 74–96 s ≤ 120 s`."""
+    current, chosen = judge.question.current, verdict.scale_out
+    verb = f"hold {chosen} executors"
+    if chosen != current:
+        verb = f"scale {'out' if chosen > current else 'in'} from {current} to {chosen} executors"
+    parts = [f"forecast {span(*judge.peak_in_words)} rps"]
+    if chosen in judge.sustained:
+        fits = "exceeds" if verdict.fails("forecast", "observed") else "fits"
+        parts[0] += f" {fits} {rate(float(np.median(judge.sustained[chosen])))}"
+    if isinstance(verdict.recovery_s, Interval):
+        target = judge.question.promise.target_s
+        sign = ">" if verdict.recovery_s.high > target or verdict.fails("recovery") else "≤"
+        parts.append(f"recovery {recovery(verdict.recovery_s)} {sign} {target:g} s")
+    return f"{verb}{' ' + because if because else ''}: {', '.join(parts)}"
+
+
+def _high(judge: Judge, value: Interval) -> str:
+    reach = FIGURES_REACH[-1] * judge.question.promise.target_s
+    return f"{value.high:.0f} s" if np.isfinite(value.high) else f"more than {reach:.0f} s"
+
+
+def _decision(
+    judge: Judge,
+    verdicts: dict[int, Verdict],
+    *,
+    scale_out: int,
+    feasible: bool,
+    reason: str,
+    alarm: str | None = None,
+    smallest: int | Unknown = NONE_FEASIBLE,
+    cost: ChangeCost | Unknown = NOT_WEIGHED,
+) -> Decision:
+    question = judge.question
+    notes: tuple[str, ...] = ()
+    if isinstance(question.latency, Unknown) and question.latency_bound_ms is None:
+        notes = (f"latency was not judged: no bound is set, and {question.latency.reason}",)
+    return Decision(
+        current=question.current,
+        scale_out=scale_out,
+        feasible=feasible,
+        reason=reason,
+        alarm=alarm,
+        verdicts=tuple(verdicts.values()),
+        utilisation_limit=_utilisation_limit(judge),
+        smallest_feasible=smallest,
+        cost=cost,
+        notes=notes,
+    )
+
+
+def _nothing_measured(question: Question) -> Decision:
+    unknown = {s: c for s in question.sizes if isinstance(c := question.capacity_of(s), Unknown)}
+    verdicts = tuple(unmeasured(s, why) for s, why in unknown.items())
+    first = verdicts[0].excuses[0]
+    answer = _cannot_tell(question, f"no capacity is known; {first.sentence}")
+    return replace(answer, verdicts=verdicts, alarm=f"nothing can be decided: {first.measure}")
+
+
+def _cannot_tell(question: Question, why: str) -> Decision:
+    unknown = Unknown(why)
+    return Decision(
+        current=question.current,
+        scale_out=unknown,
+        feasible=False,
+        reason=f"cannot tell: {why}",
+        alarm=None,
+        verdicts=(),
+        utilisation_limit=unknown,
+        smallest_feasible=unknown,
+        cost=NOT_WEIGHED,
+    )

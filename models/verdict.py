@@ -1,0 +1,137 @@
+"""What was decided, and what speaks against every size that was not taken? In words and in plain JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .change_cost import ChangeCost
+from .quantities import Interval, Unknown
+
+Status = Literal["feasible", "infeasible", "unknown"]
+Condition = Literal["recovery", "observed", "forecast", "latency", "rescale"]
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """One condition that a size does not meet, or that nobody can judge; a sentence with the numbers."""
+
+    condition: Condition
+    sentence: str
+    measure: str | None = None
+    """Set where the condition is open, not failed: the measurement that would settle it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known about one size."""
+
+    scale_out: int
+    excuses: tuple[Excuse, ...]
+    capacity: Interval | Unknown
+    probability: float | Unknown
+    """That a failure is recovered in time, at the worst moment and for the worst kind."""
+    worst_moment_s: float | Unknown
+    worst_kind: str | Unknown
+    load_probability: float | Unknown
+    """That the capacity covers the forecast maximum."""
+    rescale_probability: float | Unknown
+    """That the change to this size is itself recovered in time; 1 for the present size."""
+    latency_ms: Interval | Unknown
+    recovery_s: Interval | Unknown
+    """5, 50 and 95 % of the recovery at the worst moment, for the chosen size and its neighbours."""
+
+    @property
+    def status(self) -> Status:
+        if any(e.measure is None for e in self.excuses):
+            return "infeasible"
+        return "unknown" if self.excuses else "feasible"
+
+    def fails(self, *conditions: str) -> bool:
+        """Does it miss one of these conditions for sure?"""
+        return any(e.condition in conditions and e.measure is None for e in self.excuses)
+
+    def excuses_beside(self, *conditions: str) -> tuple[Excuse, ...]:
+        """What speaks against it apart from these conditions."""
+        return tuple(e for e in self.excuses if e.condition not in conditions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; null stands for "not within the forecast"."""
+        return {"status": self.status, **plain(self)}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The size to take now, with a verdict on every other one."""
+
+    current: int
+    scale_out: int | Unknown
+    feasible: bool
+    """Whether `scale_out` meets every condition."""
+    reason: str
+    alarm: str | None
+    verdicts: tuple[Verdict, ...]
+    utilisation_limit: float | Unknown
+    """The highest utilisation the promise allows, (R − D)/(R + I), D at the promised confidence."""
+    smallest_feasible: int | Unknown
+    cost: ChangeCost | Unknown
+    """Of the change to fewer executors, where one was weighed."""
+    notes: tuple[str, ...] = ()
+    """What was not judged, and why."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; null stands for "not within the forecast"."""
+        return {"schema": 1, **plain(self), "verdicts": [v.to_json() for v in self.verdicts]}
+
+    def of(self, scale_out: int) -> Verdict | Unknown:
+        """What was found about this size?"""
+        found = [v for v in self.verdicts if v.scale_out == scale_out]
+        return found[0] if found else Unknown(f"{scale_out} executors were not among the candidates")
+
+
+def plain(value: Any) -> Any:
+    """JSON types only: an Unknown says so with its reason, an infinite number is null."""
+    if isinstance(value, Unknown):
+        return {"unknown": value.reason}
+    if isinstance(value, Verdict | Decision | Interval | Excuse | ChangeCost):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, tuple | list):
+        return [plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def rate(rps: float) -> str:
+    """A rate a person reads: 950, 36k, 1.2M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rps >= 0.9995 * size:
+            shown = rps / size
+            return f"{shown:.0f}{unit}" if shown >= 9.95 else f"{shown:.2g}{unit}"
+    return f"{rps:.3g}"
+
+
+def span(low: str, high: str) -> str:
+    """31–36k, or 36k when both ends read the same."""
+    if low == high:
+        return high
+    return f"{low[:-1] if low[-1] == high[-1] and low[-1] in 'kM' else low}–{high}"
+
+
+def percent(share: float) -> str:
+    """Never rounded up to what was promised."""
+    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"
+
+
+def seconds(value: float) -> str:
+    """Whole seconds, or tenths below ten."""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def recovery(value: Interval) -> str:
+    """74–96 s; what lies beyond the forecast is said to be so."""
+    if math.isinf(value.low):
+        return "not within the time looked at"
+    high = "beyond what was looked at" if math.isinf(value.high) else f"{seconds(value.high)} s"
+    return high if seconds(value.low) + " s" == high else f"{seconds(value.low)}–{high}"

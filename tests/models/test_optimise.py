@@ -1,0 +1,377 @@
+"""Which size, and why no other: stories of one decision each."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
+from models.engine import BatchEngine, ContinuousEngine
+from models.optimise import Decision, aligned_scale_outs, decide
+from models.promise import Promise
+from models.quantities import Interval, Misuse, Unknown
+
+pytestmark = pytest.mark.fast
+
+SPARK = BatchEngine(overhead_s=2.0, trigger_s=10.0)
+
+
+def conditions(decision: Decision, scale_out: int) -> set[str]:
+    return {e.condition for e in decision.of(scale_out).excuses}
+
+
+def sizes_with(decision: Decision, status: str) -> list[int]:
+    return [v.scale_out for v in decision.verdicts if v.status == status]
+
+
+class Latency:
+    """Abnormal above a share of the capacity, 100 ms below."""
+
+    def __init__(self, per_executor_rps=1000.0, share=0.8, unknown=()):
+        self.per_executor_rps, self.share, self.unknown = per_executor_rps, share, unknown
+
+    def predict(self, scale_out, rate_rps):
+        if scale_out in self.unknown:
+            return Unknown("never measured near there")
+        mid = 100.0 if rate_rps <= self.share * scale_out * self.per_executor_rps else 9000.0
+        return Interval(mid / 2, mid, mid * 2, 0.9)
+
+    def is_normal(self, scale_out, rate_rps):
+        expected = self.predict(scale_out, rate_rps)
+        return expected if isinstance(expected, Unknown) else expected.mid < 1000.0
+
+
+@pytest.mark.parametrize("engine", [ContinuousEngine(replay_s=10.0), SPARK], ids=["continuous", "batches"])
+def test_the_smallest_size_that_keeps_the_promise_is_taken(engine) -> None:
+    decision = decide(question(engine=engine, current=3))
+    chosen = decision.of(decision.scale_out)
+    assert (decision.feasible, decision.alarm) == (True, None)
+    assert sizes_with(decision, "feasible") == list(range(decision.scale_out, 13))
+    assert 4 <= decision.scale_out <= 7  # 3 000 rps at D = 60 s of 180 s need about 4.5, and a margin
+    assert chosen.probability >= 0.95
+    below = decision.of(decision.scale_out - 1)
+    assert "recovery" in conditions(decision, decision.scale_out - 1)
+    assert below.recovery_s.high > 180 >= chosen.recovery_s.high
+    assert decision.reason.startswith(f"scale out from 3 to {decision.scale_out} executors: forecast ")
+
+
+def test_every_size_carries_its_numbers() -> None:
+    decision = decide(question())
+    for verdict in decision.verdicts:
+        assert 0 <= verdict.probability <= 1
+        assert 0 <= verdict.worst_moment_s < 120
+        assert verdict.worst_kind == "executor_kill"
+        assert (verdict.status == "feasible") == (not verdict.excuses)
+        assert all(any(c.isdigit() for c in e.sentence) for e in verdict.excuses)
+
+
+def test_one_line_says_what_was_decided() -> None:
+    smallest = decide(question()).smallest_feasible
+    held = decide(question(current=smallest))
+    assert held.scale_out == smallest
+    forecast, recovery = held.reason.removeprefix(f"hold {smallest} executors: ").split(", ")
+    assert forecast.startswith("forecast 3.")
+    assert forecast.endswith(f"k rps fits {smallest}k")
+    assert recovery.startswith("recovery ")
+    assert recovery.endswith(" s ≤ 180 s")
+
+
+def test_each_failed_condition_is_its_own_excuse() -> None:
+    slow = Downtimes(DOWNTIMES.median_s | {"live_out": 170.0})
+    decision = decide(question(current=1, downtime=slow, latency=Latency(), latency_bound_ms=50.0))
+    assert conditions(decision, 1) == {"recovery", "observed", "forecast", "latency"}
+    assert conditions(decision, 2) == {"recovery", "observed", "forecast", "latency", "rescale"}
+    assert conditions(decision, 12) == {"latency", "rescale"}
+    assert len(decision.of(2).excuses) == 6  # latency: abnormal, and above the bound
+
+
+def test_capacity_must_cover_what_is_observed_even_if_the_forecast_is_lower() -> None:
+    quiet = Paths(load(mean_rps=1000.0, paths=60, steps=300))
+    decision = decide(question(forecast=quiet, observed_rps=7000.0))
+    assert "observed" in conditions(decision, 6)
+    assert "forecast" not in conditions(decision, 6)
+    assert decision.scale_out == 8
+
+
+def test_a_size_that_is_too_slow_to_reach_is_not_taken() -> None:
+    easy = Downtimes({"executor_kill": 20.0, "restart_out": 175.0, "restart_in": 20.0})
+    decision = decide(question(current=5, rescale="restart", downtime=easy))
+    assert decision.scale_out <= 5
+    assert all(conditions(decision, s) == {"rescale"} for s in range(6, 13))
+
+
+def test_the_worst_kind_decides() -> None:
+    both = decide(question(kinds=("executor_kill", "driver_kill")))
+    assert {v.worst_kind for v in both.verdicts if 0 < v.probability < 1} == {"driver_kill"}
+    assert both.smallest_feasible > decide(question()).smallest_feasible
+
+
+# -- what is not known
+
+
+def test_unknown_capacity_is_neither_feasible_nor_infeasible() -> None:
+    asked = question()
+    some = {s: c if s in (2, 4, 8) else Unknown("never probed") for s, c in asked.capacity.items()}
+    decision = decide(question(capacity=some))
+    assert decision.scale_out == 8
+    assert sizes_with(decision, "unknown") == [1, 3, 5, 6, 7, 9, 10, 11, 12]
+    assert decision.of(6).excuses[0].measure == "measure the capacity of 6 executors"
+
+
+def test_with_nothing_feasible_the_largest_known_size_is_taken_with_an_alarm() -> None:
+    asked = question(mean_rps=30_000.0)
+    decision = decide(question(mean_rps=30_000.0, capacity=asked.capacity | {12: Unknown("never probed")}))
+    assert (decision.scale_out, decision.feasible) == (11, False)
+    assert "there a recovery takes up to more than 900 s" in decision.alarm
+    assert "is in time in 0 %" in decision.alarm
+    assert "95 % are promised" in decision.alarm
+    assert "to settle what is open: measure the capacity of 12 executors" in decision.alarm
+
+
+def test_an_alarm_says_by_how_much_the_promise_is_missed() -> None:
+    decision = decide(question(sizes=5, current=5, lag_s=60.0))
+    assert decision.scale_out == 5
+    assert not decision.feasible
+    high = decision.of(5).recovery_s.high
+    assert 180 < high < 900
+    assert f"up to {high:.0f} s (95 % of the draws) where 180 s are promised" in decision.alarm
+
+
+def test_no_latency_model_and_no_bound_is_said_and_not_held_against_anything() -> None:
+    decision = decide(question())
+    assert decision.notes == ("latency was not judged: no bound is set, and there is no latency model yet",)
+    assert decision.feasible
+
+
+def test_a_latency_bound_without_a_model_keeps_the_present_size_and_says_what_to_measure() -> None:
+    decision = decide(question(latency_bound_ms=500.0, current=8))
+    assert (decision.scale_out, decision.feasible) == (8, False)
+    assert decision.of(8).status == "unknown"
+    assert decision.of(1).status == "infeasible"
+    assert "measure the latency at" in decision.alarm
+
+
+def test_a_latency_nobody_can_judge_is_open_and_a_larger_size_is_taken() -> None:
+    plain = decide(question()).scale_out
+    decision = decide(question(current=9, latency=Latency(unknown=(plain,))))
+    assert decision.of(plain).status == "unknown"
+    assert decision.scale_out == plain + 1
+
+
+def test_an_unknown_downtime_is_a_drill_to_run() -> None:
+    class Partly(Downtimes):
+        def samples(self, kind, *, paths, seed):
+            if kind == "driver_kill":
+                return Unknown("no driver_kill was ever seen")
+            return super().samples(kind, paths=paths, seed=seed)
+
+    asked = question(kinds=("executor_kill", "driver_kill"), downtime=Partly(DOWNTIMES.median_s), current=9)
+    decision = decide(asked)
+    assert (decision.scale_out, decision.feasible) == (9, False)
+    assert "run a drill of driver_kill" in decision.alarm
+    assert decision.of(2).status == "infeasible"
+    assert isinstance(decide(question(downtime=Unknown("no drills yet"))).utilisation_limit, Unknown)
+
+
+@pytest.mark.parametrize("name", ["forecast", "observed_rps", "lag_records", "engine"])
+def test_what_cannot_be_read_is_not_guessed(name) -> None:
+    decision = decide(question(**{name: Unknown(f"{name} was not read")}))
+    assert decision.scale_out == Unknown(f"{name} was not read")
+    assert not decision.feasible
+    assert "was not read" in decision.reason
+
+
+def test_nothing_measured_at_all_names_the_first_measurement() -> None:
+    nothing = {s: Unknown("never probed") for s in range(1, 13)}
+    decision = decide(question(capacity=nothing))
+    assert isinstance(decision.scale_out, Unknown)
+    assert "measure the capacity of 1 executors" in decision.alarm
+
+
+# -- fewer executors
+
+
+def test_nothing_is_taken_away_while_a_lag_is_worked_off() -> None:
+    calm, behind = decide(question(current=12)), decide(question(current=12, lag_s=60.0))
+    assert calm.scale_out < 12
+    assert behind.scale_out == 12
+    assert behind.smallest_feasible < 12
+    assert "while a lag of 180k records (60 s of input) is worked off" in behind.reason
+
+
+def test_not_even_from_a_size_that_was_never_measured() -> None:
+    asked = question(current=12, lag_s=60.0)
+    unmeasured = asked.capacity | {12: Unknown("never probed")}
+    behind = decide(question(current=12, lag_s=60.0, capacity=unmeasured))
+    assert (behind.scale_out, behind.feasible) == (12, False)
+    calm = decide(question(current=12, capacity=unmeasured))
+    assert calm.feasible
+    assert calm.scale_out < 12
+
+
+def test_the_open_batch_is_no_lag_to_work_off() -> None:
+    assert decide(question(current=12, lag_s=12.0, engine=SPARK)).scale_out < 12
+    assert decide(question(current=12, lag_s=60.0, engine=SPARK)).scale_out == 12
+
+
+def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
+    short, long = decide(question(current=8, stay_s=20.0)), decide(question(current=8, stay_s=3600.0))
+    assert short.scale_out == 8
+    assert "the move costs" in short.reason
+    assert not short.cost.worth
+    assert long.scale_out < 8
+    assert long.cost.worth
+    assert short.cost.idle == pytest.approx(8 * 10.0, rel=0.1)  # eight executors idle for ten seconds
+
+
+# -- micro-batches
+
+
+def test_with_batches_the_shown_recovery_is_the_stepped_one() -> None:
+    asked = question(engine=SPARK, current=7)
+    decision = decide(asked)
+    stepped = decision.of(decision.scale_out)
+    continuous = decide(question(current=7)).of(decision.scale_out)
+    assert stepped.recovery_s != continuous.recovery_s
+    assert stepped.recovery_s.high <= 180 < decision.of(decision.scale_out - 1).recovery_s.high
+
+
+def test_batches_that_cannot_keep_up_need_more_executors_or_are_refused() -> None:
+    # at most 50 000 records per 10 s trigger: 5 000 rps whatever the size
+    limited = BatchEngine(overhead_s=1.0, limit_records=50_000, trigger_s=10.0)
+    assert decide(question(engine=limited, mean_rps=2000.0)).feasible
+    refused = decide(question(engine=limited, mean_rps=5500.0))
+    assert not refused.feasible
+    assert "forecast" in conditions(refused, 12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([0.0, 30.0, 90.0]), st.sampled_from([SPARK, ContinuousEngine()]))
+def test_every_smaller_size_has_an_excuse_and_every_larger_one_is_no_worse(seed, lag_s, engine) -> None:
+    rng = np.random.default_rng(seed)
+    forecast = Paths(load(mean_rps=rng.uniform(500, 6000), paths=20, steps=300, seed=seed, noise=0.1))
+    decision = decide(question(forecast=forecast, lag_s=lag_s, engine=engine, current=1, seed=seed, sizes=16))
+    feasible = sizes_with(decision, "feasible")
+    if decision.feasible:
+        assert decision.scale_out == min(feasible)
+        assert feasible == list(range(min(feasible), 17))
+        assert all(v.excuses for v in decision.verdicts if v.scale_out < decision.scale_out)
+    else:
+        assert not feasible
+        assert decision.scale_out == 16
+        assert decision.alarm
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert decide(question(lag_s=30.0)) == decide(question(lag_s=30.0))
+
+
+def test_the_highest_utilisation_the_promise_allows_is_shown() -> None:
+    steady = Downtimes({"executor_kill": 90.0, "live_out": 10.0, "live_in": 10.0}, spread=0.0)
+    decision = decide(question(downtime=steady, engine=ContinuousEngine(replay_s=10.0)))
+    assert decision.utilisation_limit == pytest.approx(90 / 190)
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 90.0])
+def test_a_decision_is_plain_json(lag_s) -> None:
+    decision = decide(question(sizes=4, mean_rps=9000.0, lag_s=lag_s))
+    text = json.dumps(decision.to_json(), allow_nan=False)
+    data = json.loads(text)
+    assert data["schema"] == 1
+    assert data["feasible"] is False
+    assert [v["scale_out"] for v in data["verdicts"]] == [1, 2, 3, 4, 6]
+    assert data["verdicts"][3]["recovery_s"]["high"] is None  # not within what was looked at
+    assert "unknown" in data["verdicts"][0]["latency_ms"]
+
+
+# -- questions
+
+
+@pytest.mark.parametrize(
+    ("bounds", "tasks", "sizes"),
+    [
+        ((1, 6), None, (1, 2, 3, 4, 5, 6)),
+        ((1, 24), 24, (1, 2, 3, 4, 5, 6, 8, 12, 24)),
+        ((5, 11), 24, (5, 6, 8, 11)),
+        ((1, 40), 16, (1, 2, 3, 4, 6, 8, 16, 40)),
+        ((7, 7), 3, (7,)),
+    ],
+)
+def test_only_sizes_with_fewer_waves_are_candidates(bounds, tasks, sizes) -> None:
+    assert aligned_scale_outs(*bounds, tasks=tasks) == sizes
+    if tasks:
+        waves = {math.ceil(tasks / s) for s in range(bounds[0], bounds[1] + 1)}
+        assert {math.ceil(tasks / s) for s in sizes} == waves
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tasks", "message"),
+    [(0, 4, None, "low"), (5, 4, None, "high"), (1, 4, 0, "tasks"), (1.5, 4, None, "low")],
+)
+def test_wrong_bounds_are_named(low, high, tasks, message) -> None:
+    with pytest.raises(Misuse, match=f"^{message}: "):
+        aligned_scale_outs(low, high, tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"candidates": ()}, "candidates: must not be empty"),
+        ({"candidates": (0, 1)}, "candidates: must be >= 1"),
+        ({"current": 0}, "current: must be >= 1"),
+        ({"kinds": ()}, "kinds: must name at least one"),
+        ({"kinds": ("meteor",)}, "kinds: must be among executor_kill"),
+        ({"rescale": "teleport"}, "rescale: must be 'live' or 'restart'"),
+        ({"observed_rps": -1.0}, "observed_rps: must be >= 0"),
+        ({"observed_rps": math.nan}, "observed_rps: must be finite"),
+        ({"lag_records": -1.0}, "lag_records: must be >= 0"),
+        ({"moments_s": 0.0}, "moments_s: must be > 0"),
+        ({"latency_bound_ms": 0.0}, "latency_bound_ms: must be > 0"),
+        ({"stay_s": -1.0}, "stay_s: must be >= 0"),
+        ({"seed": -1}, "seed: must be >= 0"),
+        ({"engine": "spark"}, "engine: must be a ContinuousEngine or BatchEngine"),
+        ({"forecast": Paths(np.full((3, 100), 5.0))}, "forecast: reaches 100 s, but the promise looks 300 s"),
+        ({"forecast": Paths(np.array([[1.0, math.nan]]))}, "forecast.paths: must not contain NaN"),
+        ({"forecast": Paths(np.array([[1.0, -1.0]]))}, "forecast.paths: must be >= 0"),
+        ({"forecast": Paths(np.empty((0, 400)))}, "forecast.paths: must be"),
+    ],
+)
+def test_a_wrong_question_names_its_argument(changed, message) -> None:
+    with pytest.raises(Misuse, match=message):
+        question(**changed)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BatchEngine(overhead_s=-1.0), "BatchEngine.overhead_s"),
+        (lambda: BatchEngine(overhead_s={}), "BatchEngine.overhead_s"),
+        (lambda: BatchEngine(limit_records=0), "BatchEngine.limit_records"),
+        (lambda: BatchEngine(limit_records=math.nan), "BatchEngine.limit_records"),
+        (lambda: BatchEngine(trigger_s=-1.0), "BatchEngine.trigger_s"),
+        (lambda: BatchEngine(band_s=0.0), "BatchEngine.band_s"),
+        (lambda: ContinuousEngine(replay_s=-1.0), "ContinuousEngine.replay_s"),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused(make, message) -> None:
+    with pytest.raises(Misuse, match=message):
+        make()
+
+
+def test_a_coarser_forecast_is_answered_too() -> None:
+    fine = load(mean_rps=3000.0, paths=40, steps=10, noise=0.0)
+    coarse = decide(question(forecast=Paths(fine, step_s=30.0)))
+    repeated = decide(question(forecast=Paths(np.repeat(fine, 30, axis=1))))
+    assert [v.probability for v in coarse.verdicts] == [v.probability for v in repeated.verdicts]
+
+
+def test_zero_load_needs_one_executor() -> None:
+    decision = decide(
+        question(forecast=Paths(np.zeros((20, 300))), observed_rps=0.0, promise=Promise(180.0), current=2)
+    )
+    assert (decision.scale_out, decision.feasible) == (1, True)
