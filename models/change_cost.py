@@ -45,5 +45,7 @@ def change_cost(
     target = number("target_s", target_s, above=0.0)
     stay = number("stay_s", stay_s, at_least=0.0)
     size = max(now, then)
-    lag_seconds = math.inf if math.isinf(recovery_s) else down * number("recovery_s", recovery_s) / 2.0
+    never = recovery_s == math.inf
+    back = recovery_s if never else number("recovery_s", recovery_s, at_least=0.0)
+    lag_seconds = math.inf if never else down * back / 2.0
     return ChangeCost(saved=(now - then) * stay, idle=size * down, lag=size * lag_seconds / target)

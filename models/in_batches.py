@@ -15,8 +15,9 @@ import numpy as np
 
 from .judging import Judge
 from .quantities import Unknown
-from .verdict import Excuse, Verdict, percent
+from .verdict import Condition, Verdict
 
+STEPPED: tuple[Condition, ...] = ("recovery", "rescale")
 CHECK_REACH = 1.5  # targets; leaves room for the stretch that a recovery must hold
 CHECKED_MOMENTS = 8  # judgement: beside the worst moment of the scan
 
@@ -38,18 +39,16 @@ def first_true(holds: Callable[[int], bool], count: int, *, near: int) -> int:
 
 def confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]:
     """The verdicts with recovery and rescale judged in batches wherever that can change the choice."""
-    asked = ("recovery", "rescale")
-    able = [v for v in verdicts.values() if v.scale_out in judge.known and not v.excuses_beside(*asked)]
-    able = [v for v in able if not any(e.measure for e in v.excuses)]
+    able = [v for v in verdicts.values() if v.scale_out in judge.known and _only_recovery_matters(v)]
     if not able:
         return verdicts
-    near = next((i for i, v in enumerate(able) if v.status == "feasible"), len(able) - 1)
+    near = next((i for i, v in enumerate(able) if not v.fails(*STEPPED)), len(able) - 1)
     stepped: dict[int, Verdict] = {}
 
     def holds(i: int) -> bool:
         if i not in stepped:
             stepped[i] = _stepped(judge, able[i])
-        return stepped[i].status == "feasible"
+        return not stepped[i].fails(*STEPPED)
 
     first = first_true(holds, len(able), near=near)
     found = dict(verdicts)
@@ -64,12 +63,18 @@ def confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]:
     return found
 
 
+def _only_recovery_matters(verdict: Verdict) -> bool:
+    """Nothing else has failed, and what stepping needs is known."""
+    open_ = any(e.measure and e.condition in STEPPED for e in verdict.excuses)
+    return not open_ and not any(e.measure is None for e in verdict.excuses_beside(*STEPPED))
+
+
 def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     question = judge.question
     evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
     worst: tuple[float, float, str] | None = None
     scanned = [] if isinstance(verdict.worst_moment_s, Unknown) else [verdict.worst_moment_s]
-    moments = np.unique(np.floor(np.append(evenly, scanned)))
+    moments = np.unique(np.append(evenly, scanned))
     for kind in question.kinds:
         taken = judge.recoveries(verdict.scale_out, kind, moments, reach=CHECK_REACH)
         shares = np.mean(taken <= question.promise.target_s, axis=1)
@@ -88,6 +93,7 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
         verdict,
         excuses=(
             *judge.recovery_excuses(probability, moment, kind),
+            *verdict.excuses_beside(*STEPPED),
             *judge.rescale_excuses(verdict.scale_out, change),
         ),
         probability=probability,
@@ -97,20 +103,21 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     )
 
 
-def _no_better_than(smaller_misses: Verdict, verdict: Verdict) -> Verdict:
+def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:
     """A smaller size than one that misses its promise in batches misses it too."""
-    share = smaller_misses.probability
-    kept = percent(share) if not isinstance(share, Unknown) else "too few"
-    excuse = Excuse(
-        "recovery",
-        f"stepped in batches, even {smaller_misses.scale_out} executors keep it in {kept} of the draws",
+    if verdict.fails(*STEPPED):
+        return verdict
+    excuse = replace(
+        larger_misses.failed(*STEPPED)[0],
+        sentence=f"stepped in batches, {larger_misses.scale_out} executors are too few already: "
+        + larger_misses.failed(*STEPPED)[0].sentence,
     )
-    return verdict if verdict.fails("recovery", "rescale") else replace(verdict, excuses=(excuse,))
+    return replace(verdict, excuses=(excuse, *verdict.excuses), probability=larger_misses.probability)
 
 
 def _no_worse_than(smaller_keeps: Verdict, verdict: Verdict) -> Verdict:
     """A larger size than one that keeps its promise in batches keeps it too; its own change is its own."""
-    excuses = tuple(e for e in verdict.excuses if e.condition != "recovery")
-    if len(excuses) == len(verdict.excuses):
+    if not verdict.fails("recovery"):
         return verdict
+    excuses = verdict.excuses_beside("recovery")
     return replace(verdict, excuses=excuses, probability=smaller_keeps.probability)

@@ -49,6 +49,7 @@ class Judge(Outlook):
                 continue
             i = at[s]
             k = worst[i]
+            latency = self._latency(s)
             never = Unknown("no downtime is known for any kind of failure")
             probability = float(promise.probability[k, i]) if kinds else never
             moment = float(promise.worst_moment_s[k, i]) if kinds else never
@@ -62,7 +63,7 @@ class Judge(Outlook):
                         low=low[i],
                         mid=mid[i],
                     ),
-                    *self._latency_excuses(s),
+                    *self._latency_excuses(s, latency),
                     *self.rescale_excuses(s, change[s]),
                 ),
                 capacity=capacity,
@@ -71,7 +72,7 @@ class Judge(Outlook):
                 worst_kind=kind,
                 load_probability=float(covers[i]),
                 rescale_probability=change[s],
-                latency_ms=self._latency(s),
+                latency_ms=latency,
                 recovery_s=NO_FIGURES,
             )
         return found
@@ -152,7 +153,7 @@ class Judge(Outlook):
         model = self.question.latency
         return model if isinstance(model, Unknown) else model.predict(scale_out, self.projected_rps)
 
-    def _latency_excuses(self, scale_out: int) -> list[Excuse]:
+    def _latency_excuses(self, scale_out: int, expected: Interval | Unknown) -> list[Excuse]:
         model, bound = self.question.latency, self.question.latency_bound_ms
         at = f"at {rate(self.projected_rps)} rps on {scale_out} executors"
         measure = f"measure the latency {at}"
@@ -169,7 +170,6 @@ class Judge(Outlook):
         elif not normal:
             found.append(Excuse("latency", f"the latency is not normal {at}"))
         if bound is not None:
-            expected = model.predict(scale_out, self.projected_rps)
             if isinstance(expected, Unknown):
                 sentence = f"the bound of {bound:g} ms cannot be judged: {expected.reason}"
                 found.append(Excuse("latency", sentence, measure))
@@ -202,7 +202,7 @@ def unmeasured(scale_out: int, why: Unknown) -> Verdict:
     sentence = f"the capacity of {scale_out} executors is unknown: {why.reason}"
     return Verdict(
         scale_out=scale_out,
-        excuses=(Excuse("recovery", sentence, measure=f"measure the capacity of {scale_out} executors"),),
+        excuses=(Excuse("capacity", sentence, measure=f"measure the capacity of {scale_out} executors"),),
         capacity=why,
         probability=why,
         worst_moment_s=why,

@@ -6,8 +6,9 @@ every one must be explained, so they are enumerated. Beyond that, four rules, no
 * the present size is kept while it is behind: nothing is taken away from a job that works off a lag;
 * fewer executors only where that saves more than the move costs (`models.change_cost`);
 * where no size is feasible, but some are held back only by something nobody has measured, the present size
-  if it is one of them, else the smallest of them; otherwise the largest whose capacity is known. Either way
-  an alarm says by how much the promise is missed and which measurement would settle what is open;
+  if it is one of them, else the smallest larger one; otherwise the largest whose capacity is known, and never
+  one smaller than the present. Either way an alarm says by how much the promise is missed and which
+  measurement would settle what is open;
 * what cannot be read is not guessed: without forecast, rate, lag or engine the answer is Unknown.
 """
 
@@ -81,10 +82,11 @@ def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
     """Nothing is known to be feasible: what comes closest, and an alarm."""
     question = judge.question
     open_ = [v.scale_out for v in verdicts.values() if v.status == "unknown" and v.scale_out in judge.known]
-    chosen = min(open_, key=lambda s: (s != question.current, s)) if open_ else max(judge.known)
+    now = question.current
+    chosen = min(open_, key=lambda s: (s != now, s < now, s)) if open_ else max(*judge.known, now)
     verdicts = _with_figures(judge, verdicts, chosen)
     verdict, promise = verdicts[chosen], question.promise
-    parts = [f"no size is known to keep the promise; {chosen} executors is the best known"]
+    parts = [f"no size is known to keep the promise; {chosen} executors come closest"]
     if isinstance(verdict.recovery_s, Interval):
         share = "" if isinstance(verdict.probability, Unknown) else f" in {percent(verdict.probability)}"
         parts.append(

@@ -119,9 +119,17 @@ def _worst(failures: Failures, capacity: Array, downtime: Array) -> tuple[Array,
             kept_by = count_reached(failures.needed_rps(d), capacity[calm])
             moment[k, calm] = kept_by.argmin(axis=1)
             share[k, calm] = kept_by.min(axis=1) / len(d)
-        hopeless = _hopeless_moment(failures, capacity[strained], d)
-        sure = strained[hopeless >= 0]
+    rest = strained
+    if len(calm) and rising(capacity):  # the moment that no draw survives at the smallest calm size
+        lost = np.flatnonzero(share[:, calm[0]] == 0)
+        share[np.ix_(lost, rest)] = 0.0
+        moment[np.ix_(lost, rest)] = moment[lost, calm[0]][:, None]
+        rest = _undecided(share, rest)
+    for k, d in enumerate(downtime):
+        hopeless = _hopeless_moment(failures, capacity[rest], d)
+        sure = rest[hopeless >= 0]
         share[k, sure], moment[k, sure] = 0.0, hopeless[hopeless >= 0]
+    rest = _undecided(share, rest)
 
     def settle(block: Counts) -> None:
         if len(block):
@@ -129,7 +137,6 @@ def _worst(failures: Failures, capacity: Array, downtime: Array) -> tuple[Array,
                 moment[k, block] = kept_by.argmin(axis=1)
                 share[k, block] = kept_by.min(axis=1) / downtime.shape[1]
 
-    rest = strained[(share[:, strained] > 0).any(axis=0)]
     if len(rest) and rising(capacity[rest]):  # then so is the share: between two both 0 or both 1 it is known
         ladder = rest[np.unique(np.linspace(0, len(rest) - 1, BLOCK).astype(np.intp))]
         settle(ladder)
@@ -142,6 +149,11 @@ def _worst(failures: Failures, capacity: Array, downtime: Array) -> tuple[Array,
     for start in range(0, len(rest), BLOCK):
         settle(rest[start : start + BLOCK])
     return share, failures.moments_s[moment]
+
+
+def _undecided(share: Array, sizes: Counts) -> Counts:
+    result: Counts = sizes[(share[:, sizes] > 0).any(axis=0)]
+    return result
 
 
 def _hopeless_moment(failures: Failures, capacity: Array, downtime_s: Array) -> Counts:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .change_cost import ChangeCost
 from .quantities import Interval, Unknown
 
 Status = Literal["feasible", "infeasible", "unknown"]
-Condition = Literal["recovery", "observed", "forecast", "latency", "rescale"]
+Condition = Literal["capacity", "recovery", "observed", "forecast", "latency", "rescale"]
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,20 @@ class Verdict:
     recovery_s: Interval | Unknown
     """5, 50 and 95 % of the recovery at the worst moment, for the chosen size and its neighbours."""
 
-    @property
-    def status(self) -> Status:
-        if any(e.measure is None for e in self.excuses):
-            return "infeasible"
-        return "unknown" if self.excuses else "feasible"
+    status: Status = field(init=False)
+
+    def __post_init__(self) -> None:
+        failed = any(e.measure is None for e in self.excuses)
+        status = "infeasible" if failed else "unknown" if self.excuses else "feasible"
+        object.__setattr__(self, "status", status)
+
+    def failed(self, *conditions: str) -> tuple[Excuse, ...]:
+        """Which of these conditions does it miss for sure?"""
+        return tuple(e for e in self.excuses if e.condition in conditions and e.measure is None)
 
     def fails(self, *conditions: str) -> bool:
         """Does it miss one of these conditions for sure?"""
-        return any(e.condition in conditions and e.measure is None for e in self.excuses)
+        return bool(self.failed(*conditions))
 
     def excuses_beside(self, *conditions: str) -> tuple[Excuse, ...]:
         """What speaks against it apart from these conditions."""
@@ -58,7 +63,7 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; null stands for "not within the forecast"."""
-        return {"status": self.status, **plain(self)}
+        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
 from models.engine import BatchEngine, ContinuousEngine
+from models.in_batches import first_true
 from models.optimise import Decision, aligned_scale_outs, decide
 from models.promise import Promise
 from models.quantities import Interval, Misuse, Unknown
@@ -120,6 +121,7 @@ def test_unknown_capacity_is_neither_feasible_nor_infeasible() -> None:
     decision = decide(question(capacity=some))
     assert decision.scale_out == 8
     assert sizes_with(decision, "unknown") == [1, 3, 5, 6, 7, 9, 10, 11, 12]
+    assert conditions(decision, 6) == {"capacity"}
     assert decision.of(6).excuses[0].measure == "measure the capacity of 6 executors"
 
 
@@ -131,6 +133,15 @@ def test_with_nothing_feasible_the_largest_known_size_is_taken_with_an_alarm() -
     assert "is in time in 0 %" in decision.alarm
     assert "95 % are promised" in decision.alarm
     assert "to settle what is open: measure the capacity of 12 executors" in decision.alarm
+
+
+def test_a_present_size_that_nobody_measured_is_not_left_for_a_smaller_one_that_fails() -> None:
+    asked = question(mean_rps=30_000.0)
+    decision = decide(
+        question(mean_rps=30_000.0, current=12, capacity=asked.capacity | {12: Unknown("never probed")})
+    )
+    assert (decision.scale_out, decision.feasible) == (12, False)
+    assert "measure the capacity of 12 executors" in decision.alarm
 
 
 def test_an_alarm_says_by_how_much_the_promise_is_missed() -> None:
@@ -154,6 +165,13 @@ def test_a_latency_bound_without_a_model_keeps_the_present_size_and_says_what_to
     assert decision.of(8).status == "unknown"
     assert decision.of(1).status == "infeasible"
     assert "measure the latency at" in decision.alarm
+
+
+def test_with_batches_the_open_latency_still_leaves_the_smallest_that_recovers() -> None:
+    told = decide(question(engine=SPARK, current=1))
+    open_ = decide(question(engine=SPARK, current=1, latency_bound_ms=500.0))
+    assert (open_.scale_out, open_.feasible) == (told.scale_out, False)
+    assert open_.of(told.scale_out - 1).status == "infeasible"
 
 
 def test_a_latency_nobody_can_judge_is_open_and_a_larger_size_is_taken() -> None:
@@ -239,6 +257,14 @@ def test_with_batches_the_shown_recovery_is_the_stepped_one() -> None:
     continuous = decide(question(current=7)).of(decision.scale_out)
     assert stepped.recovery_s != continuous.recovery_s
     assert stepped.recovery_s.high <= 180 < decision.of(decision.scale_out - 1).recovery_s.high
+
+
+@pytest.mark.parametrize("near", range(9))
+@pytest.mark.parametrize("truth", range(10))
+def test_the_search_finds_the_first_size_that_holds(near, truth) -> None:
+    asked = []
+    assert first_true(lambda i: asked.append(i) or i >= truth, 9, near=near) == min(truth, 9)
+    assert len(asked) == len(set(asked)) <= 2 + 2 * math.ceil(math.log2(1 + abs(min(truth, 8) - near)) + 1)
 
 
 def test_batches_that_cannot_keep_up_need_more_executors_or_are_refused() -> None:

@@ -138,7 +138,7 @@ BURST_BEFORE = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(stories())
 @example(BURST_BEFORE)
 @example(BURST_BEFORE | {"lag": 100.0})
