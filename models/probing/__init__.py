@@ -4,12 +4,15 @@
 and `progress` say what is known so far.
 """
 
+from .brackets import Bracket
 from .budget import expected_executor_seconds, grid_executor_seconds
+from .lag import lag_slope
+from .probe import Probe, Result, Verdict
 from .report import Estimate, Progress, estimates, measurements, progress
 from .search import ask, run, start, tell
 from .settings import Settings, grid_scale_outs
-from .state import Bracket, Done, State
-from .verdicts import Facts, Probe, Result, Verdict, judge, lag_slope
+from .state import Done, State
+from .verdicts import Facts, judge
 
 __all__ = [
     "Settings",

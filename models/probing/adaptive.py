@@ -3,9 +3,10 @@
 1. Scout: while nothing is known, the smallest scale-out is driven up until it saturates: the cheapest begin.
 2. Cover: every scale-out is saturated once. A saturated probe *measures* the capacity (what was processed),
    which a kept-up rate does not; and small ones, done early, say at which rate a large one will saturate.
-3. Refine: at the scale-out where a probe lowers the summed variance of log T most per executor-second, at the
-   most likely capacity: half of these probes are sustained and prove the estimate from below, the others
-   measure it again.
+3. Refine: where a probe lowers the summed variance of log T most per executor-second, at the most likely
+   capacity: half of these probes are sustained and prove the estimate from below, the others measure it
+   again. A scale-out that was measured once and lies off the line through its neighbours is saturated again
+   first: it is a step of the curve, or it was a probe nobody should have believed.
 
 It ends at a 1 % bracket (or a 90 % interval as narrow) everywhere, or at the budget.
 """
@@ -16,10 +17,13 @@ import math
 
 from .budget import adaptive_executor_seconds
 from .curve import QUANTILE, Curve, effective_slots
-from .evidence import curve_of, informative, largest, likely, middle
+from .evidence import curve_of, informative, largest, likely, middle, surprising
 from .settings import Settings
 from .state import State
 
+FIRST_RATE_RPS = (
+    1_000.0  # where nobody gives one: half a core of a simple job; one climbs from there; judgement
+)
 CLIMB = 4.0  # from a rate that was sustained while nothing else is known; overshoot harms nothing; judgement
 OVERSHOOT = 1.3  # least above the prediction for a probe that has to saturate: ten times the noise
 MOST_OVERSHOOT = 2.0  # a source can emit only so much; a wrong prediction costs one more probe; judgement
@@ -55,7 +59,14 @@ def next_probe(state: State) -> tuple[int, float] | str:
         return ""
     gain = dict(zip(curve.scale_outs, curve.gain.tolist(), strict=True))
     chosen = max(wanted, key=lambda s: (gain[s] / s, -s))
-    return chosen, min(_rate(state, curve, chosen), state.source_limit_rps)
+    rate = _rate(state, curve, chosen)
+    if not uncovered:
+        for size, expected in surprising(state).items():
+            if size in wanted:
+                # At a rate that saturates it in either case: a lower one would only confirm what was seen.
+                chosen, rate = size, OVERSHOOT * max(expected, middle(curve, size))
+                break
+    return chosen, min(rate, state.source_limit_rps)
 
 
 def cost(settings: Settings, scale_out: int) -> float:
@@ -84,12 +95,12 @@ def _scout(state: State, busy: set[int]) -> tuple[int, float] | str:
             return ""
         if not fits_budget(state, size):
             return _spent(state, settings.budget_executor_seconds or 0.0, cost(settings, size))
-        highest = max((state.bracket(s).sustained_rps for s in settings.scale_outs), default=0.0)
-        low = state.bracket(size).sustained_rps
-        first = (
-            settings.first_rate_rps or highest or max((m.throughput_rps for m in state.known), default=1.0)
-        )
-        return size, min(max(first, highest, CLIMB * low), state.source_limit_rps)
+        # A rate that was only just missed is one to climb from too: noise may have missed it.
+        tried = max((r.rate_rps for r in state.valid(size)), default=0.0)
+        elsewhere = max(state.bracket(s).sustained_rps for s in settings.scale_outs)
+        known = max((m.throughput_rps for m in state.known), default=0.0)
+        first = settings.first_rate_rps or known or FIRST_RATE_RPS
+        return size, min(max(first, elsewhere, CLIMB * tried), state.source_limit_rps)
     return "" if busy else _why_closed(state)
 
 
@@ -154,7 +165,7 @@ def _rate(state: State, curve: Curve, size: int) -> float:
         spread = QUANTILE * float(curve.log_deviation[curve.scale_outs.index(size)])
         surely = OVERSHOOT * here * math.exp(min(spread, math.log(MOST_OVERSHOOT)))
         rate = max(OVERSHOOT * here, min(linear, surely, MOST_OVERSHOOT * here))
-        if bracket.contradicts:
+        if bracket.contradiction:
             return max(rate, OVERSHOOT * bracket.sustained_rps)
         # What was sustained here has shown that the curve is too low.
         return (

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 from ..quantities import Interval, Measurement, Unknown
+from .brackets import Bracket, believed
 from .budget import adaptive_executor_seconds, grid_executor_seconds
 from .evidence import curve_of, informative, largest, likely
-from .state import Bracket, State, believed
+from .state import State
 
 WIDEST = (
     0.25  # half-width of a 90 % interval beyond which a scale-out nobody saturated stays unknown; judgement
@@ -73,7 +74,7 @@ def estimates(state: State) -> dict[int, Estimate]:
             probes=len(state.valid(size)),
             invalid=len(state.at(size)) - len(state.valid(size)),
             measured=measured,
-            flagged=bracket.contradiction,
+            flagged=bracket.flag,
         )
     return found
 
@@ -81,7 +82,7 @@ def estimates(state: State) -> dict[int, Estimate]:
 def _refusal(state: State, size: int, bracket: Bracket) -> str:
     if given_up := state.given_up(size):
         return given_up
-    return f"its probes contradict each other: {bracket.contradiction}" if bracket.contradicts else ""
+    return f"its probes contradict each other: {bracket.contradiction}" if bracket.contradiction else ""
 
 
 def _not_reached(state: State, size: int, bracket: Bracket) -> str:

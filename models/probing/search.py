@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from ..quantities import Measurement, Misuse
 from . import adaptive, stepped
+from .probe import Probe, Result
 from .settings import Settings
 from .state import Done, State
-from .verdicts import Probe, Result
 
 NEXT: dict[str, Callable[[State], tuple[int, float] | str]] = {
     "adaptive": adaptive.next_probe,
@@ -35,8 +35,6 @@ def start(settings: Settings, *, known: Iterable[Measurement] = ()) -> State:
         if not isinstance(measurement, Measurement):
             raise Misuse("known", f"must be Measurements, got {measurement!r}")
     useful = tuple(m for m in known if m.throughput_rps > 0.0)
-    if settings.strategy == "adaptive" and not (settings.first_rate_rps or settings.guesses or useful):
-        raise Misuse("first_rate_rps", "needs a rate to begin with, or a first_guess, or known measurements")
     return _asked(State(settings=settings, known=useful))
 
 

@@ -18,7 +18,7 @@ NOISE = (
 BRACKET = 0.01  # relative width at which a search has ended: StreamBed §4.2
 RETRIES = 3  # with one probe in ten invalid, a scale-out is given up for nothing once in 10 000; judgement
 MOST_PROBES = 12  # valid ones per scale-out: they leave under 1 % error from 3 % noise; judgement
-DRIFT = 0.10  # relative deviation an earlier session's results may have moved by; judgement
+DRIFT = 0.20  # by how much an earlier session's results may be off; less would not be probed again; judgement
 
 
 def grid_scale_outs(smallest: int, largest: int, count: int) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def grid_scale_outs(smallest: int, largest: int, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a search is asked to do. It needs a first rate, or a guess of the capacities, to begin with."""
+    """What a search is asked to do. A first rate or a guess saves probes that find the order of magnitude."""
 
     scale_outs: Sequence[int]
     warm_up_s: float

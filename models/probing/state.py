@@ -1,24 +1,23 @@
-"""What has been asked, what has been told, and what follows for each scale-out?
+"""What has been asked, and what has been told?
 
-A bracket is (highest rate sustained, lowest rate not sustained). A rate sustained and a throughput
-saturated at that is lower by more than `CONTRADICTION` cannot both be true: flagged, probed again, settled
-by the odd one out.
+A search is its settings, what it was told and what is still asked; everything else follows from these.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 from ..quantities import Json, Measurement, Misuse
+from .brackets import Bracket, believed, bracket_of
+from .probe import Probe, Result
 from .settings import Settings
-from .verdicts import Probe, Result
 
-CONTRADICTION = 0.10  # what CapacityModel merges with a wider interval; beyond it refuses
+SAME_RATE = 1.10  # two shortfalls within 10 % are one limit; judgement
+REACHABLE = 0.97  # of a source's own limit it holds steadily; judgement
 
 
 @dataclass(frozen=True)
@@ -26,43 +25,6 @@ class Done:
     """Nothing more is asked, and why."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """Highest rate kept up with and lowest rate not kept up with at one scale-out; 0 and inf without one."""
-
-    sustained_rps: float
-    not_sustained_rps: float
-    saturated_rps: float
-    """The lowest throughput of a probe that was not sustained: the capacity, with its noise; inf without."""
-
-    @property
-    def contradiction(self) -> str:
-        """What is inconsistent, or an empty text."""
-        if self.sustained_rps > (1.0 + CONTRADICTION) * self.saturated_rps:
-            return (
-                f"{self.sustained_rps:,.0f} records/s was sustained, yet another probe saturated at "
-                f"{self.saturated_rps:,.0f}"
-            )
-        if self.sustained_rps > self.not_sustained_rps:
-            return (
-                f"{self.sustained_rps:,.0f} records/s was sustained and {self.not_sustained_rps:,.0f} was "
-                "not; within the noise of a probe"
-            )
-        return ""
-
-    @property
-    def contradicts(self) -> bool:
-        """Is it beyond what noise explains?"""
-        return self.sustained_rps > (1.0 + CONTRADICTION) * self.saturated_rps
-
-    @property
-    def width(self) -> float:
-        """Relative width; inf while one side is open, 0 where the sides have crossed within the noise."""
-        if self.contradicts or self.sustained_rps <= 0.0:
-            return math.inf
-        return max(0.0, self.not_sustained_rps / self.sustained_rps - 1.0)
 
 
 @dataclass(frozen=True)
@@ -109,8 +71,13 @@ class State:
         return f"given up after {len(failed)} invalid probes in a row; the last one: {failed[-1].reason}"
 
     def has_value(self, scale_out: int) -> bool:
-        """Has the capacity here been measured directly, at least once, without an open contradiction?"""
-        return any(not r.sustained for r in believed(self.valid(scale_out)))
+        """Has the capacity here been measured directly, at least once, without an open contradiction?
+
+        A rate that was only just missed counts once one half as high was sustained: alone it may be noise.
+        """
+        results = believed(self.valid(scale_out))
+        sustained = max((r.value_rps for r in results if r.sustained), default=0.0)
+        return any(r.clear or (not r.sustained and 2.0 * sustained >= r.value_rps) for r in results)
 
     @cached_property
     def spent(self) -> float:
@@ -164,29 +131,3 @@ class State:
             pending=tuple(Probe.from_json(p) for p in data["pending"]),
             done=data["done"],
         )
-
-
-SAME_RATE = 1.10  # two shortfalls within 10 % are one limit; judgement
-REACHABLE = 0.97  # of a source's own limit it holds steadily; judgement
-
-
-def bracket_of(results: Sequence[Result]) -> Bracket:
-    """The bracket these valid results make."""
-    return Bracket(
-        sustained_rps=max((r.value_rps for r in results if r.sustained), default=0.0),
-        not_sustained_rps=min((r.rate_rps for r in results if not r.sustained), default=math.inf),
-        saturated_rps=min((r.value_rps for r in results if not r.sustained), default=math.inf),
-    )
-
-
-def believed(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Which valid results of one scale-out stand, the odd ones left aside? None where that cannot be told."""
-    kept = list(results)
-    while (bracket := bracket_of(kept)).contradicts:
-        # A low rate that was sustained says nothing against a higher capacity.
-        at_odds = [r for r in kept if not r.sustained or r.value_rps > bracket.saturated_rps]
-        if len(at_odds) < 3:
-            return ()
-        middle = sorted(r.value_rps for r in at_odds)[len(at_odds) // 2]
-        kept.remove(max(at_odds, key=lambda r: abs(math.log(r.value_rps / middle))))
-    return tuple(kept)

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .adaptive import fits_budget, has_room
+from .probe import Result
 from .state import State
-from .verdicts import Result
 
 FAR = 3.0  # Phoebe's prototype: valid iff latency < 3 × the smallest, and within 3 × of the regression
 FEWEST_TO_CLUSTER = 3  # Phoebe §III-C

@@ -7,10 +7,8 @@ With offered rate λ (what the source really emitted), processed rate μ and lag
     not sustained  μ < 99 % of λ, or dL/dt above zero, and the two agree
     sustained      μ >= 99 % of λ and dL/dt not above zero
 
-"Above zero" is a one-sided t-test at 5 % on the least-squares slope of the lag samples. Lag under
-micro-batches is a saw, so its samples are not independent: n is reduced to n (1 - r) / (1 + r) with r the
-lag-1 correlation of the residuals. A source that never left its start rate makes a job look saturated; such
-a probe has no value.
+"Above zero" is the test of `lag`. A source that never left its start rate makes a job look saturated, and a
+stretch of few batches can miss half of one: such a probe has no value.
 """
 
 from __future__ import annotations
@@ -18,56 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
 
-import numpy as np
-
-from ..arguments import number, numbers, whole
-from ..quantities import Json, Misuse, Unknown
-
-Verdict = Literal["sustained", "not sustained", "invalid"]
-VERDICTS: tuple[Verdict, ...] = ("sustained", "not sustained", "invalid")
+from ..quantities import Unknown
+from .lag import lag_slope
+from .probe import Probe, Result
 
 SUSTAINED_SHARE = 0.99  # processed of offered: StreamBed §4.2, mean_threshold of its code
 REACHED_SHARE = 0.99  # achieved of commanded: below it the sustained test could not be passed by any job
-SLOPE_ERROR = 0.05  # false alarms of the slope test; judgement
 SLOPE_IMMATERIAL = 0.001  # of the offered rate: a tenth of the 1 % bracket; judgement
 COUNTS_DISAGREE = 0.02  # of the offered rate: twice what the verdict turns on; judgement
-FEWEST_LAG_SAMPLES = 8  # a slope from fewer says nothing once its samples are correlated; judgement
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Run the job at this scale-out under this rate: warm up, then watch for `probe_s`."""
-
-    number: int
-    scale_out: int
-    rate_rps: float
-    warm_up_s: float
-    probe_s: float
-    attempt: int = 1
-
-    def __post_init__(self) -> None:
-        whole("Probe.number", self.number, at_least=0)
-        whole("Probe.scale_out", self.scale_out)
-        whole("Probe.attempt", self.attempt)
-        number("Probe.rate_rps", self.rate_rps, above=0.0)
-        number("Probe.warm_up_s", self.warm_up_s, at_least=0.0)
-        number("Probe.probe_s", self.probe_s, above=0.0)
-
-    @property
-    def executor_seconds(self) -> float:
-        """What does it cost? Executors × (warm-up + watching)."""
-        return self.scale_out * (self.warm_up_s + self.probe_s)
-
-    def to_json(self) -> dict[str, Any]:
-        """The probe as plain JSON."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The probe again."""
-        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -83,71 +40,6 @@ class Facts:
     latency_ms: float | None = None
     standard_error_rps: float | None = None
     executor_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a probe has shown. An invalid one carries a reason and no throughput."""
-
-    probe: Probe
-    verdict: Verdict
-    offered_rps: float | None = None
-    throughput_rps: float | None = None
-    latency_ms: float | None = None
-    standard_error_rps: float | None = None
-    executor_seconds: float | None = None
-    """What it really cost, where that is known; otherwise what the probe was planned to cost."""
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise Misuse("Result.verdict", f"must be one of {', '.join(VERDICTS)}, got {self.verdict!r}")
-        for name in ("offered_rps", "latency_ms", "standard_error_rps", "executor_seconds", "throughput_rps"):
-            if (value := getattr(self, name)) is not None:
-                number(f"Result.{name}", value, at_least=0.0)
-        if self.verdict == "invalid":
-            if self.throughput_rps is not None:
-                raise Misuse("Result.throughput_rps", "an invalid probe has no throughput")
-            if not self.reason:
-                raise Misuse("Result.reason", "an invalid probe needs a reason")
-        elif self.throughput_rps is None or self.throughput_rps <= 0.0:
-            raise Misuse("Result.throughput_rps", f"a {self.verdict} probe needs one above 0")
-
-    @property
-    def valid(self) -> bool:
-        """May this probe be learnt from?"""
-        return self.verdict != "invalid"
-
-    @property
-    def sustained(self) -> bool:
-        """Did the job keep up?"""
-        return self.verdict == "sustained"
-
-    @property
-    def value_rps(self) -> float:
-        """The rate this probe stands for: kept up with, or the most that was processed."""
-        if self.throughput_rps is None:
-            raise Misuse("Result", f"an invalid probe has no value ({self.reason})")
-        return self.throughput_rps
-
-    @property
-    def rate_rps(self) -> float:
-        """What was really offered, where that is known; otherwise what was asked for."""
-        return self.probe.rate_rps if self.offered_rps is None else self.offered_rps
-
-    @property
-    def cost(self) -> float:
-        """Executor-seconds this probe has used."""
-        return self.probe.executor_seconds if self.executor_seconds is None else self.executor_seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return dict(vars(self)) | {"probe": self.probe.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The result again."""
-        return cls(**(dict(data) | {"probe": Probe.from_json(data["probe"])}))
 
 
 def judge(probe: Probe, facts: Facts) -> Result:
@@ -213,43 +105,3 @@ def judge(probe: Probe, facts: Facts) -> Result:
 
 def _rate(seen: float | Unknown) -> float:
     return math.nan if isinstance(seen, Unknown) else float(seen)
-
-
-@dataclass(frozen=True)
-class Slope:
-    """How fast the lag changes, and whether that is above zero by the test."""
-
-    rps: float
-    standard_error_rps: float
-    above_zero: bool
-
-
-def lag_slope(times_s: Sequence[float], lag_records: Sequence[float]) -> Slope | Unknown:
-    """Does the lag rise? Least-squares slope, one-sided t-test on as many samples as are independent."""
-    from scipy.special import stdtrit
-
-    times, lag = (
-        numbers("lag_times_s", times_s, missing_allowed=True),
-        numbers("lag_records", lag_records, missing_allowed=True),
-    )
-    if times.shape != lag.shape or times.ndim != 1:
-        raise Misuse("lag_records", f"needs one value per time, got {lag.shape} for {times.shape}")
-    seen = np.isfinite(times) & np.isfinite(lag)
-    times, lag = times[seen], lag[seen]
-    n = times.size
-    if n < FEWEST_LAG_SAMPLES:
-        return Unknown(f"only {n} lag samples; {FEWEST_LAG_SAMPLES} are needed to tell whether lag rises")
-    order = np.argsort(times, kind="stable")
-    times, lag = times[order] - times.mean(), lag[order]
-    spread = float(times @ times)
-    if spread <= 0.0:
-        return Unknown("all lag samples carry the same time")
-    slope = float(times @ lag) / spread
-    rest = lag - lag.mean() - slope * times
-    power = float(rest @ rest)
-    correlation = float(rest[1:] @ rest[:-1]) / power if power > 0.0 else 0.0
-    correlation = min(max(correlation, 0.0), 0.99)
-    independent = max(3.0, n * (1.0 - correlation) / (1.0 + correlation))
-    error = math.sqrt(power / n * independent / (independent - 2.0) / (spread * independent / n))
-    above = slope > error * float(stdtrit(independent - 2.0, 1.0 - SLOPE_ERROR)) and slope > 0.0
-    return Slope(rps=slope, standard_error_rps=error, above_zero=above)
