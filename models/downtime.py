@@ -1,0 +1,181 @@
+"""How long will the job be down, from a failure or a change of ours to its first new commit?
+
+Learnt per kind of event as a distribution. With y = log(D + 1 s) normal among the events of one kind, and a
+prior that is worth κ₀ events on its mean μ₀ and ν₀ events on its spread σ₀ (normal–inverse-gamma), n events
+with mean ȳ and squared deviations S give the next one a Student-t with ν = ν₀ + n degrees of freedom around
+
+    μ = (κ₀ μ₀ + n ȳ) / (κ₀ + n),    scale² = (1 + 1/(κ₀ + n)) · (ν₀ σ₀² + S + κ₀ n (ȳ − μ₀)²/(κ₀ + n)) / ν
+
+so few events are shrunk to the prior, a prior that is far off widens the interval instead of bending it, and
+many events speak for themselves. The 1 s keeps a downtime of zero a value. An event after which the job never
+came back (downtime inf) leaves the distribution a share of inf, lost/(n + lost + 1): no scale-out can promise
+that away.
+
+Spark's batch form wants the time to the START of the first batch: `models.recovery.first_batch_start_s`
+converts, with the load, capacity and overhead at hand. Events whose downtime is known count even if recovery
+is not (inf).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .arguments import Array, number, numbers, whole
+from .downtime_priors import DowntimePrior, downtime_priors
+from .quantities import EVENT_KINDS, Interval, Json, Misuse, RecoveryEvent
+from .students_quantiles import student_quantiles
+
+SHIFT_S = 1.0
+"""Added before the logarithm: what sampling can tell apart anyway (judgement)."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the events of one kind have shown: mean and squared deviations of y, how many never came back."""
+
+    returned: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    lost: int = 0
+
+    def __post_init__(self) -> None:
+        whole("Seen.returned", self.returned, at_least=0)
+        number("Seen.mean", self.mean, at_least=0.0)
+        number("Seen.squares", self.squares, at_least=0.0)
+        whole("Seen.lost", self.lost, at_least=0)
+
+    def plus(self, downtime_s: float) -> Seen:
+        """One event more (Welford)."""
+        if math.isinf(downtime_s):
+            return Seen(self.returned, self.mean, self.squares, self.lost + 1)
+        y = math.log(downtime_s + SHIFT_S)
+        count = self.returned + 1
+        mean = self.mean + (y - self.mean) / count
+        return Seen(count, mean, self.squares + (y - self.mean) * (y - mean), self.lost)
+
+
+@dataclass(frozen=True)
+class DowntimeModel:
+    """The downtime of every kind of event, as a distribution."""
+
+    priors: Mapping[str, DowntimePrior] = field(default_factory=downtime_priors)
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("priors", "seen"):
+            for kind in getattr(self, name):
+                _known(name, kind)
+        object.__setattr__(self, "priors", MappingProxyType({**downtime_priors(), **self.priors}))
+        object.__setattr__(self, "seen", MappingProxyType(dict(self.seen)))
+
+    @classmethod
+    def fit(
+        cls, events: Iterable[RecoveryEvent] = (), *, priors: Mapping[str, DowntimePrior] | None = None
+    ) -> DowntimeModel:
+        """Learn from events in any order; `priors` replace the default ones of their kinds."""
+        return cls(priors={} if priors is None else priors).with_events(events)
+
+    def with_events(self, events: Iterable[RecoveryEvent]) -> DowntimeModel:
+        """The model after these events, too."""
+        seen = dict(self.seen)
+        for event in events:
+            if not isinstance(event, RecoveryEvent):
+                raise Misuse("events", f"must be RecoveryEvents, got {event!r}")
+            seen[event.kind] = seen.get(event.kind, Seen()).plus(event.downtime_s)
+        return DowntimeModel(priors=self.priors, seen=seen)
+
+    def update(self, event: RecoveryEvent) -> DowntimeModel:
+        """The model after one more event."""
+        return self.with_events([event])
+
+    def events(self, kind: str) -> int:
+        """How many events of this kind has the model learnt from?"""
+        seen = self.seen.get(_known("kind", kind), Seen())
+        return seen.returned + seen.lost
+
+    def lost_share(self, kind: str) -> float:
+        """How likely does the job not come back at all?"""
+        seen = self.seen.get(_known("kind", kind), Seen())
+        return seen.lost / (seen.returned + seen.lost + 1.0)
+
+    def quantiles(self, kind: str, probabilities: Any) -> Array:
+        """Downtime of the next event that is not exceeded with these probabilities, each in (0, 1)."""
+        p = numbers("probabilities", probabilities)
+        if bool(((p <= 0) | (p >= 1)).any()):
+            raise Misuse("probabilities", "must be in (0, 1)")
+        back = 1.0 - self.lost_share(kind)
+        mean, scale, degrees = self._posterior(kind)
+        # Only the share that comes back has a finite downtime; the rest of the probability lies at inf.
+        inside = np.clip(p / back, None, np.nextafter(1.0, 0.0))
+        t = student_quantiles(inside, degrees=degrees)
+        with np.errstate(over="ignore"):  # a far tail may be longer than any float: it is inf
+            finite = np.exp(mean + scale * t) - SHIFT_S
+        return np.where(p < back, np.maximum(finite, 0.0), np.inf)
+
+    def interval(self, kind: str, *, confidence: float = 0.9) -> Interval:
+        """Between what and what will the downtime of the next event be?"""
+        c = number("confidence", confidence, above=0.0, at_most=0.9999)
+        low, mid, high = self.quantiles(kind, [(1.0 - c) / 2.0, 0.5, (1.0 + c) / 2.0])
+        return Interval(float(low), float(mid), float(high), c)
+
+    def samples(self, kind: str, *, paths: int, seed: int) -> Array:
+        """Downtimes of `paths` possible events, the same for the same (kind, paths, seed).
+
+        Evenly spaced quantiles in shuffled order: no luck in the tails, so that a decision taken again on the
+        same facts is the same, and independent between kinds.
+        """
+        count = whole("paths", paths)
+        stream = [whole("seed", seed, at_least=0), zlib.crc32(_known("kind", kind).encode())]
+        levels = (np.arange(count) + 0.5) / count
+        return np.random.default_rng(stream).permutation(self.quantiles(kind, levels))
+
+    def describe(self, kind: str) -> str:
+        """One line for a human: what is believed of this kind, and how much of it was measured."""
+        interval, count, lost = self.interval(kind), self.events(kind), self.seen.get(kind, Seen()).lost
+        learnt = f"learnt from {count} event{'s' * (count != 1)}" if count else "no event seen, prior only"
+        never = f", {lost} of them without return" if lost else ""
+        return f"{kind}: down {interval.low:.1f}–{interval.high:.1f} s (90 %), {learnt}{never}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "schema": 1,
+            "priors": {kind: asdict(prior) for kind, prior in self.priors.items()},
+            "seen": {kind: asdict(seen) for kind, seen in self.seen.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> DowntimeModel:
+        """The model that was written."""
+        if data.get("schema") != 1:
+            raise Misuse("data", f"must be a downtime model of schema 1, got schema {data.get('schema')!r}")
+        try:
+            priors = {kind: DowntimePrior(**prior) for kind, prior in data["priors"].items()}
+            seen = {kind: Seen(**shown) for kind, shown in data["seen"].items()}
+        except (KeyError, TypeError, AttributeError) as wrong:
+            raise Misuse("data", f"is not a downtime model: {wrong!r}") from wrong
+        return cls(priors=priors, seen=seen)
+
+    def _posterior(self, kind: str) -> tuple[float, float, float]:
+        """Mean and scale of log(D + 1 s) of the next event, and the degrees of freedom."""
+        prior, seen = self.priors[kind], self.seen.get(kind, Seen())
+        n, k0, nu0 = seen.returned, prior.typical_weight, prior.spread_weight
+        believed = math.log(prior.typical_s + SHIFT_S)
+        mean = (k0 * believed + n * seen.mean) / (k0 + n)
+        off = k0 * n * (seen.mean - believed) ** 2 / (k0 + n)
+        squares = nu0 * prior.spread**2 + seen.squares + off
+        scale = math.sqrt((1.0 + 1.0 / (k0 + n)) * squares / (nu0 + n))
+        return mean, scale, nu0 + n
+
+
+def _known(argument: str, kind: str) -> str:
+    if kind not in EVENT_KINDS:
+        raise Misuse(argument, f"must be one of {', '.join(EVENT_KINDS)}, got {kind!r}")
+    return kind
