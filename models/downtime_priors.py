@@ -28,10 +28,10 @@ RERUN_S = 4.0
 
 TYPICAL_WEIGHT = 1.0
 SPREAD_WEIGHT = 4.0
-"""Events the typical value and the spread are worth: judgement, then measured (bench/recovery.py). For
-jobs whose typical downtime is off by a factor 1.6 and whose events spread by 0.2–0.8, the 90 % interval covers
-92 % before any event and 89–90 % after 1 to 30. Over those jobs: with a spread of 0.2 alone it covers nearly all,
-with 0.7 alone some 80 % after three events."""
+"""Events the typical value and the spread are worth: judgement, then measured (bench/recovery.py). For jobs
+whose typical downtime is off by a factor 1.6 and whose events spread by 0.2–0.8, the 90 % interval covers
+92 % before any event and 89–90 % after 1 to 30. Among them a spread of 0.2 is nearly always covered,
+and one of 0.7 in some 80 % after three events: that is what shrinking costs."""
 
 
 @dataclass(frozen=True)
