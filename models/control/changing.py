@@ -26,7 +26,8 @@ from .seeing import Seen, capacity_mid, lag_rises
 from .state import Change, Origin, Quarantine, State
 
 MAX_QUARANTINE_S = 86_400.0
-MIN_SATURATED_TICKS = 2  # one slow batch is no proof (judgement)
+MIN_SATURATED_S = 120.0  # with batches of 10 s, an end more or less is 8 % of it (judgement)
+BEFORE_S = 300.0  # of saturation before a change are looked at, where there was as much (judgement)
 NOISE = 0.1  # throughput of one tick scatters by less (judgement)
 ROLLED_BACK: tuple[Origin, ...] = ("decision", "emergency")
 
@@ -43,13 +44,13 @@ def change_to(state: State, seen: Seen, *, to: int, origin: Origin) -> State:
         at_s=seen.now,
         run_id=seen.observation.run_id,
         lag_s=seen.lag_s,
-        throughput_rps=seen.observation.throughput_rps,
-        saturated=seen.behind,
+        throughput_rps=_saturated_rps(state, seen),
         expected_rps=_expected_rps(state, before, to),
     )
     if state.recovering is None:
         kind = f"{state.settings.path}_{'out' if to > before else 'in'}"
-        state = begin(state, seen, kind=kind, at_s=seen.now, why=f"we go from {before} to {to} executors")
+        why = f"we go from {before} to {to} executors"
+        state = begin(state, seen, kind=kind, at_s=seen.now, why=why, lag_before_s=seen.lag_s)
     elif isinstance(state.recovering.first_commit_at_s, Unknown):
         spoilt = "its size was changed during the downtime"
         state = replace(state, recovering=replace(state.recovering, spoilt=spoilt))
@@ -91,6 +92,20 @@ def _in_effect(seen: Seen, change: Change) -> bool:
     return seen.scale_out == change.to and (isinstance(alive, Unknown) or alive == change.to)
 
 
+def _saturated_rps(state: State, seen: Seen) -> float | Unknown:
+    """Mean throughput of the ticks just before at which the job was behind."""
+    if not seen.behind:
+        return Unknown("the job was not saturated before the change")
+    rates = [seen.observation.throughput_rps]
+    for sample in reversed(state.history):
+        behind = not isinstance(sample.lag_s, Unknown) and sample.lag_s > seen.band_s
+        if not behind or sample.at_s < seen.observation.at_s - BEFORE_S or sample.scale_out != seen.scale_out:
+            break
+        rates.append(sample.throughput_rps)
+    known = [rate for rate in rates if not isinstance(rate, Unknown)]
+    return sum(known) / len(known) if known else Unknown("the throughput before the change is unknown")
+
+
 def _expected_rps(state: State, before: int, to: int) -> float | Unknown:
     low, high = capacity_mid(state.settings, before), capacity_mid(state.settings, to)
     if isinstance(low, Unknown):
@@ -126,14 +141,19 @@ def _works(seen: Seen, change: Change) -> bool:
 def _judge_help(state: State, seen: Seen, change: Change, *, overdue: bool) -> Followed:
     """After growing, still behind: has throughput risen by a fair share of what was expected?"""
     throughput, before = seen.observation.throughput_rps, change.throughput_rps
-    if isinstance(throughput, Unknown) or isinstance(before, Unknown) or not change.saturated:
+    if isinstance(throughput, Unknown) or isinstance(before, Unknown):
         return (_succeed(state, seen, change) if overdue else state), ()
     if not isinstance(seen.previous, Unknown) and seen.previous.at_s >= change.took_effect_at_s:
-        change = replace(change, saturated_rps=(*change.saturated_rps, throughput))
+        since_s = seen.observation.at_s - seen.previous.at_s
+        change = replace(
+            change,
+            saturated_s=change.saturated_s + since_s,
+            saturated_records=change.saturated_records + throughput * since_s,
+        )
         state = replace(state, change=change)
-    if len(change.saturated_rps) < MIN_SATURATED_TICKS:
+    if change.saturated_s < MIN_SATURATED_S:
         return state, ()
-    gain = sum(change.saturated_rps) / len(change.saturated_rps) - before
+    gain = change.saturated_records / change.saturated_s - before
     if gain < -NOISE * before:
         return _fail(state, seen, change, f"throughput fell by {-gain:.0f} records/s")
     expected = change.expected_rps
@@ -180,7 +200,7 @@ def _fail(state: State, seen: Seen, change: Change, problem: str, *, works: int 
         direction=direction,
     )
     others = tuple(q for q in state.quarantined if q.direction != direction)
-    what = problem if problem.startswith("not scalable") else f"change failed: {problem}"
+    what = problem if problem.startswith("not scalable") else f"scale-{direction} failed: {problem}"
     alarm = f"{what}. Back to {change.before} executors; {quarantine.text(seen.now)}"
     return replace(state, quarantined=(*others, quarantine)), (Alarm(alarm),)
 

@@ -35,7 +35,7 @@ def help_needed(
     if isinstance(seen.lag_s, Unknown):
         return Unknown("the lag is unknown")
     staying_s = _end_s(state, seen, incident, current)
-    grows = seen.behind and lag_rises(state, seen)
+    grows = seen.behind and _grows_again(state, incident)
     if isinstance(staying_s, Unknown):
         emergency = state.settings.emergency_scale_out
         if grows and emergency is not None and emergency > current:
@@ -43,6 +43,8 @@ def help_needed(
         return staying_s
     if not grows and (staying_s <= target_s or seen.caught_up):
         return Unknown(f"{current} executors are back after {staying_s:.0f} s (target {target_s:.0f} s)")
+    if grows and not math.isinf(staying_s):  # the models are too hopeful, so the job itself is believed
+        return _by_throughput(state, seen, sizes)
     ends = {s: _end_s(state, seen, incident, s) for s in sizes if s > current}
     known = {s: end for s, end in ends.items() if not isinstance(end, Unknown)}
     fastest_s = min(known.values(), default=math.inf)
@@ -50,10 +52,35 @@ def help_needed(
         return Unknown("no larger size is known to be faster")
     enough = max(target_s, NEAR_FASTEST * fastest_s)
     best = min(s for s, end in known.items() if end <= enough)
-    lag = "lag grows, " if grows else ""
     return best, (
-        f"{lag}{current} executors would be back after {_text(staying_s)}, {best} after {known[best]:.0f} s, "
+        f"{current} executors would be back {_text(staying_s)}, {best} after {known[best]:.0f} s, "
         f"target {target_s:.0f} s"
+    )
+
+
+def contradicted(state: State, seen: Seen, sizes: Sequence[int]) -> tuple[int, str] | Unknown:
+    """A larger size where the job falls behind although the models say that its size fits; or why none."""
+    bound_s = state.settings.lag_bound_s
+    if isinstance(seen.lag_s, Unknown) or seen.lag_s <= bound_s or not lag_rises(state, seen):
+        return Unknown("the job does not fall behind")
+    return _by_throughput(state, seen, sizes)
+
+
+def _by_throughput(state: State, seen: Seen, sizes: Sequence[int]) -> tuple[int, str] | Unknown:
+    """The size that would work off the lag within the target, by what each executor does now."""
+    o, current = seen.observation, seen.scale_out
+    if isinstance(o.arrival_rps, Unknown) or isinstance(o.lag_records, Unknown):
+        return Unknown("the load is unknown")
+    if isinstance(o.throughput_rps, Unknown) or o.throughput_rps <= 0.0:
+        return Unknown("the throughput is unknown")
+    needed = o.arrival_rps + o.lag_records / state.settings.promise.target_s
+    larger = [s for s in sizes if s > current]
+    enough = [s for s in larger if s >= current * needed / o.throughput_rps]
+    if not larger:
+        return Unknown("there is no larger size")
+    return (min(enough) if enough else max(larger)), (
+        f"lag grows although the models say that {current} executors fit: they do {o.throughput_rps:.0f} "
+        f"records/s where {needed:.0f} are needed"
     )
 
 
@@ -90,4 +117,11 @@ def _rescale_s(state: State) -> float:
 
 
 def _text(seconds: float) -> str:
-    return "never" if math.isinf(seconds) else f"{seconds:.0f} s"
+    return "never" if math.isinf(seconds) else f"after {seconds:.0f} s"
+
+
+def _grows_again(state: State, incident: Incident) -> bool:
+    """Has lag grown since the job commits again?"""
+    first = incident.first_commit_at_s
+    lags = [] if isinstance(first, Unknown) else [lag for t, lag in incident.trace if t >= first]
+    return len(lags) > 1 and lags[-1] > max(lags[:-1]) and lags[-1] - lags[0] > state.settings.trigger_s

@@ -10,7 +10,6 @@ change, nor before the job has settled from one; a day yields at most 86 400 / l
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import replace
 from typing import Literal
 
@@ -34,7 +33,7 @@ def learn(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
         stretch = Stretch(sort=sort, scale_out=seen.scale_out, since_s=previous.at_s, until_s=previous.at_s)
     stretch = _grown(stretch, seen)
     needed_s = state.settings.steady_s if sort == "steady" else state.settings.saturated_s
-    if stretch.until_s - stretch.since_s < needed_s or len(stretch.throughputs_rps) < MIN_TICKS:
+    if stretch.until_s - stretch.since_s < needed_s or stretch.ticks < MIN_TICKS:
         return replace(state, stretch=stretch), ()
     if seen.now - state.learnt_at_s.get(sort, -math.inf) < state.settings.learn_every_s:
         return replace(state, stretch=None), ()
@@ -75,27 +74,32 @@ def _grown(stretch: Stretch, seen: Seen) -> Stretch:
     o = seen.observation
     assert not isinstance(o.arrival_rps, Unknown)
     assert not isinstance(o.throughput_rps, Unknown)
-    latency = () if isinstance(o.latency_ms, Unknown) else (float(o.latency_ms),)
-    return replace(
+    stretch = replace(
         stretch,
         until_s=float(o.at_s),
-        arrivals_rps=(*stretch.arrivals_rps, float(o.arrival_rps)),
-        throughputs_rps=(*stretch.throughputs_rps, float(o.throughput_rps)),
-        latencies_ms=(*stretch.latencies_ms, *latency),
+        ticks=stretch.ticks + 1,
+        arrivals_rps=stretch.arrivals_rps + float(o.arrival_rps),
+        throughputs_rps=stretch.throughputs_rps + float(o.throughput_rps),
+        throughputs_squared=stretch.throughputs_squared + float(o.throughput_rps) ** 2,
     )
+    if isinstance(o.latency_ms, Unknown):
+        return stretch
+    latencies_ms = stretch.latencies_ms + float(o.latency_ms)
+    return replace(stretch, latencies_ms=latencies_ms, latency_ticks=stretch.latency_ticks + 1)
 
 
 def _measurement(stretch: Stretch) -> Measurement:
-    duration_s = stretch.until_s - stretch.since_s
-    count = len(stretch.throughputs_rps)
+    duration_s, n = stretch.until_s - stretch.since_s, stretch.ticks
+    mean = stretch.throughputs_rps / n
+    variance = max(0.0, stretch.throughputs_squared / n - mean**2) * n / (n - 1)
     return Measurement(
         scale_out=stretch.scale_out,
-        offered_rps=statistics.fmean(stretch.arrivals_rps),
-        throughput_rps=statistics.fmean(stretch.throughputs_rps),
+        offered_rps=stretch.arrivals_rps / n,
+        throughput_rps=mean,
         sustained=stretch.sort == "steady",
-        latency_ms=statistics.median(stretch.latencies_ms) if stretch.latencies_ms else None,
+        latency_ms=stretch.latencies_ms / stretch.latency_ticks if stretch.latency_ticks else None,
         duration_s=duration_s,
         executor_seconds=stretch.scale_out * duration_s,
         origin="live",
-        standard_error_rps=statistics.stdev(stretch.throughputs_rps) / math.sqrt(count),
+        standard_error_rps=math.sqrt(variance / n),
     )

@@ -27,7 +27,7 @@ def limit(state: State, seen: Seen, wish: Hold | Wish) -> Hold | Wish:
     current = seen.scale_out
     if wish.to == current:
         barred = [q.text(seen.now) for q in state.quarantined if seen.now < q.until_s]
-        return Hold("; ".join((f"{current} executors stay: {wish.reason}", *barred)))
+        return Hold("; ".join((wish.reason, *barred)))
     return _out(state, seen, wish) if wish.to > current else _in(state, seen, wish)
 
 
@@ -35,9 +35,7 @@ def _out(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
     settings, current, now = state.settings, seen.scale_out, seen.now
     waits_s = settings.cooldown_out_s - (now - state.changed_at_s)
     if waits_s > 0:
-        return Hold(
-            f"cool-down, no scale-out for another {waits_s:.0f} s; would grow to {wish.to}: {wish.reason}"
-        )
+        return Hold(f"cool-down, no scale-out for another {waits_s:.0f} s; wanted: {wish.reason}")
     highest = current + settings.max_step_out if settings.max_step_out is not None else wish.to
     return _nearest(
         state, seen, wish, [s for s in settings.sizes if current < s <= min(wish.to, highest)][::-1]
@@ -48,7 +46,7 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
     settings, current, now = state.settings, seen.scale_out, seen.now
     refused = _why_not_in(state, seen)
     if refused:
-        return Hold(f"{refused}; would shrink to {wish.to}: {wish.reason}")
+        return Hold(f"{refused}; wanted: {wish.reason}")
     window_s = settings.scale_in_window_s
     largest = state.recommended.maximum(now, window_s)
     if isinstance(largest, Unknown):
@@ -57,7 +55,7 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
         return Hold(
             f"scale-in window: {largest} executors were recommended "
             f"{state.recommended.age_of(largest, now):.0f} s ago (window {window_s:.0f} s); "
-            f"would shrink to {wish.to}: {wish.reason}"
+            f"wanted: {wish.reason}"
         )
     lowest = max(largest, wish.to, round(current * (1.0 - settings.max_share_in) + 0.499999))
     if settings.max_step_in is not None:
@@ -95,7 +93,7 @@ def _nearest(state: State, seen: Seen, wish: Wish, sizes: list[int]) -> Hold | W
     if barred is not None:
         return Hold(barred.text(seen.now))
     between = f"between {seen.scale_out} and {wish.to}"
-    return Hold(f"step limit: it reaches no aligned size {between}; would go there: {wish.reason}")
+    return Hold(f"step limit: it reaches no aligned size {between}; wanted: {wish.reason}")
 
 
 def _seconds(value: float | Unknown) -> str:

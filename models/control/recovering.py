@@ -1,77 +1,75 @@
-"""Has something failed, and is the job over it?
+"""When did it fail, when did it work again, and when was it over?
 
-A failure shows as a new run id (driver_kill), as fewer executors alive than before (executor_kill), or as a
-gap between commits beyond its bound while there is work (driver_freeze when the driver no longer says how
-many executors it has, executor_freeze otherwise); a failure that we injected keeps its own name. A size
-that changes is a rescale, whoever did it: live_out or live_in, restart_out or restart_in with a new run id.
-
-On the grid of ticks the failure is placed by the input that was left lying since the tick before,
+Where the commits of each interval are known, the longest gap between two of them is the downtime. Otherwise,
+on the grid of ticks, the failure is placed by the input that was left lying since the tick before,
 
     failed_at = now − (lag − lag before) / arrival      not before the tick before,
 
-the first commit afterwards by the work done since, and the end by the straight line through the two ticks
-between which lag came back into its band. All three are good to a part of an interval; drills, which sample
+the first commit afterwards by the work that was done since, and the end by the straight line through the two
+ticks between which lag came back into its band. These are good to a part of an interval; drills, which sample
 several times a second, measure the same things by the second.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
-from models.quantities import EVENT_KINDS, Alarm, Instruction, Learn, RecoveryEvent, Unknown
+from models.quantities import Alarm, Instruction, Learn, RecoveryEvent, Unknown
 from models.recovery import recovered_at
 
 from .seeing import Seen, capacity_mid
 from .state import Incident, Sample, State
 
 KEPT_TRACE = 512
+WHOLE_INTERVAL = 0.9  # of an interval left lying: nothing was done in it (judgement)
 
 
-def notice_failure(state: State, seen: Seen) -> State:
-    """The state with a failure begun, or with the one under way marked as spoilt by a second one."""
-    if seen.unusable:
-        return state
-    found = _what_failed(state, seen)
-    if found is None:
-        return state
-    kind, why = found
-    injected = state.directives.injected
-    at_s = _failed_at_s(seen)
-    if (
-        injected is not None
-        and injected.kind in EVENT_KINDS
-        and seen.now - injected.at_s < seen.now - at_s + 600.0
-    ):
-        kind, at_s, why = injected.kind, injected.at_s, f"{why}; we injected {injected.kind}"
-    if state.recovering is not None:
-        spoilt = f"{why} while it was still recovering from {state.recovering.kind}"
-        return replace(state, recovering=replace(state.recovering, spoilt=spoilt))
-    return begin(state, seen, kind=kind, at_s=at_s, why=why)
-
-
-def begin(state: State, seen: Seen, *, kind: str, at_s: float, why: str) -> State:
+def begin(
+    state: State, seen: Seen, *, kind: str, at_s: float, why: str, lag_before_s: float | Unknown
+) -> State:
     """The state in which a failure or rescale of this kind began at `at_s`."""
-    previous = seen.previous
-    spoilt = ""
+    previous, spoilt = seen.previous, ""
     if isinstance(previous, Unknown) or seen.now - previous.at_s > state.settings.longest_gap_s:
         spoilt = "nobody was watching just before it"
-    elif not isinstance(previous.lag_s, Unknown) and previous.lag_s > seen.band_s:
-        spoilt = f"the job was {previous.lag_s:.0f} s behind already"
-    elif isinstance(previous.lag_s, Unknown):
+    elif isinstance(lag_before_s, Unknown):
         spoilt = "the lag before it is unknown"
-    scale_out = seen.scale_out if isinstance(previous, Unknown) else previous.scale_out
+    elif lag_before_s > seen.band_s:
+        spoilt = f"the job was {lag_before_s:.0f} s behind already"
     incident = Incident(
         kind=kind,
-        scale_out=scale_out,
+        scale_out=seen.scale_out if isinstance(previous, Unknown) else previous.scale_out,
         failed_at_s=at_s,
         noticed_at_s=seen.observation.at_s,
         why=why,
         band_s=seen.band_s,
-        commit_at_s=seen.observation.last_commit_at_s,
         spoilt=spoilt,
     )
     return replace(state, recovering=incident, stretch=None)
+
+
+def failed_at_s(state: State, seen: Seen, kind: str) -> float:
+    """When it failed, as far as the tick before, the commits and the lag tell."""
+    o, previous = seen.observation, seen.previous
+    assert not isinstance(previous, Unknown)
+    commit = o.last_commit_at_s
+    gap = _longest_gap(seen, previous)
+    if not isinstance(gap, Unknown):
+        return gap[0]
+    since_s = o.at_s - previous.at_s
+    left_lying_s = _left_lying_s(seen, previous)
+    stood_still_s = since_s / 2.0 if isinstance(left_lying_s, Unknown) else max(left_lying_s, 0.0)
+    if (
+        not isinstance(commit, Unknown)
+        and commit <= previous.at_s
+        and stood_still_s >= WHOLE_INTERVAL * since_s
+    ):
+        return commit  # it failed before the tick before, which had not shown it yet
+    if kind == "executor_kill" and _goes_on(state, seen) and not isinstance(commit, Unknown):
+        # The others went on committing: what was lost is the batch that had to be run again.
+        return max(previous.at_s, commit - max(stood_still_s, state.settings.trigger_s))
+    return o.at_s - min(stood_still_s, since_s)
 
 
 def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
@@ -86,10 +84,19 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     state = replace(state, recovering=incident)
     back_at_s = _back_at_s(state, incident)
     if math.isfinite(back_at_s) and state.change is None:
-        return _end(state, seen, incident, back_at_s)
-    if at_s - incident.failed_at_s > state.settings.longest_recovery_s:
-        return _end(state, seen, incident, math.inf)
-    return state, ()
+        return _over(state, seen), _learnt(incident, back_at_s)
+    if at_s - incident.failed_at_s <= state.settings.longest_recovery_s or incident.given_up:
+        return state, ()
+    alarm = Alarm(
+        f"not recovered {seen.now - incident.failed_at_s:.0f} s after {incident.kind} ({incident.why}): "
+        "look at the driver and the executors"
+    )
+    facts = (*_learnt(incident, math.inf), alarm)
+    if isinstance(incident.first_commit_at_s, Unknown):
+        # Still down: no time for decisions, however long it takes.
+        given_up = replace(incident, given_up=True, spoilt=incident.spoilt or "it was given up before")
+        return replace(state, recovering=given_up), facts
+    return _over(state, seen), facts
 
 
 def elapsed_s(incident: Incident, now: float) -> float:
@@ -97,72 +104,43 @@ def elapsed_s(incident: Incident, now: float) -> float:
     return max(0.0, now - incident.failed_at_s)
 
 
-def _what_failed(state: State, seen: Seen) -> tuple[str, str] | None:
-    o, previous, change = seen.observation, seen.previous, state.change
-    if isinstance(previous, Unknown):
-        return None
-    restarted = not isinstance(o.run_id, Unknown) and _differs(previous.run_id, o.run_id)
-    if (
-        restarted
-        and change is not None
-        and state.settings.path == "restart"
-        and change.run_id == previous.run_id
-    ):
-        return None  # our own restart
-    came_back_smaller = restarted and state.directives.foreign_edit is False
-    if seen.sized and change is None and seen.scale_out != previous.scale_out and not came_back_smaller:
-        direction = "out" if seen.scale_out > previous.scale_out else "in"
-        kind = f"{'restart' if restarted else 'live'}_{direction}"
-        return kind, f"the size went from {previous.scale_out} to {seen.scale_out} executors"
-    if restarted:
-        return "driver_kill", f"the query runs anew (run {o.run_id}, before {previous.run_id})"
-    if change is not None:
-        return None  # whether it works is judged by `changing`
-    if _fewer_alive(seen, previous):
-        return "executor_kill", f"{o.executors_alive} of {seen.scale_out} executors are alive"
-    still_down = state.recovering is not None and isinstance(state.recovering.first_commit_at_s, Unknown)
-    return None if still_down else _commit_gap(state, seen)
+def _over(state: State, seen: Seen) -> State:
+    return replace(state, recovering=None, settled_at_s=seen.observation.at_s)
 
 
-def _differs(before: str | Unknown, now: str | Unknown) -> bool:
-    return not isinstance(before, Unknown) and not isinstance(now, Unknown) and before != now
-
-
-def _fewer_alive(seen: Seen, previous: Sample) -> bool:
-    alive, before = seen.observation.executors_alive, previous.executors_alive
-    if isinstance(alive, Unknown) or not seen.sized:
-        return False
-    # A gap that Spark cannot fill (a full cluster) is one failure, not a new one at every tick.
-    return alive < (seen.scale_out if isinstance(before, Unknown) else min(seen.scale_out, before))
-
-
-def _commit_gap(state: State, seen: Seen) -> tuple[str, str] | None:
-    o = seen.observation
-    if isinstance(o.last_commit_at_s, Unknown) or o.lag_records == 0 or isinstance(o.lag_records, Unknown):
-        return None
-    if o.arrival_rps == 0.0 and seen.caught_up:
-        return None
-    gap = o.at_s - max(o.last_commit_at_s, state.idle_until_s)
-    if gap <= state.settings.longest_commit_gap_s:
-        return None
-    kind = "driver_freeze" if isinstance(o.executors_alive, Unknown) else "executor_freeze"
-    return kind, (
-        f"nothing was committed for {gap:.0f} s (bound {state.settings.longest_commit_gap_s:.0f} s) "
-        f"while {o.lag_records:.0f} records wait"
+def _learnt(incident: Incident, back_at_s: float) -> tuple[Instruction, ...]:
+    if incident.spoilt:
+        return ()
+    first = incident.first_commit_at_s
+    downtime_s = math.inf if isinstance(first, Unknown) else max(0.0, first - incident.failed_at_s)
+    event = RecoveryEvent(
+        kind=incident.kind,
+        scale_out=incident.scale_out,
+        failed_at_s=incident.failed_at_s,
+        downtime_s=downtime_s,
+        recovery_s=max(back_at_s - incident.failed_at_s, downtime_s),
     )
+    return (Learn(event),)
 
 
-def _failed_at_s(seen: Seen) -> float:
-    o, previous = seen.observation, seen.previous
-    assert not isinstance(previous, Unknown)
-    commit = o.last_commit_at_s
-    since_s = o.at_s - previous.at_s
-    left_lying = _left_lying_s(seen, previous)
-    stood_still = since_s / 2.0 if isinstance(left_lying, Unknown) else left_lying
-    # Nothing done in the whole interval: it failed before the tick before, which had not shown it yet.
-    if not isinstance(commit, Unknown) and commit <= previous.at_s and stood_still >= 0.9 * since_s:
-        return commit
-    return o.at_s - min(max(stood_still, 0.0), since_s)
+def _goes_on(state: State, seen: Seen) -> bool:
+    """Was something committed a moment ago?"""
+    o = seen.observation
+    fresh = (
+        not isinstance(o.last_commit_at_s, Unknown)
+        and o.at_s - o.last_commit_at_s <= 2.0 * state.settings.trigger_s
+    )
+    return fresh and seen.committing is True
+
+
+def _longest_gap(seen: Seen, previous: Sample) -> tuple[float, float] | Unknown:
+    """The two ends of the longest time without a commit since the tick before; the second may be now."""
+    o = seen.observation
+    if isinstance(o.commits_at_s, Unknown) or isinstance(previous.commit_at_s, Unknown):
+        return Unknown("the commits of this interval are not known one by one")
+    times = sorted({previous.commit_at_s, *o.commits_at_s, o.at_s})
+    start, end = max(itertools.pairwise(times), key=lambda gap: gap[1] - gap[0])
+    return start, end
 
 
 def _left_lying_s(seen: Seen, previous: Sample) -> float | Unknown:
@@ -176,30 +154,34 @@ def _left_lying_s(seen: Seen, previous: Sample) -> float | Unknown:
 
 
 def _first_commit_at_s(state: State, seen: Seen, incident: Incident) -> float | Unknown:
-    o = seen.observation
-    if not isinstance(incident.first_commit_at_s, Unknown):
-        return incident.first_commit_at_s
-    from_s = incident.failed_at_s
-    if not isinstance(seen.previous, Unknown):
-        from_s = max(from_s, seen.previous.at_s)
-    if isinstance(o.last_commit_at_s, Unknown):
-        if isinstance(o.throughput_rps, Unknown) or o.throughput_rps <= 0.0 or o.at_s <= from_s:
-            return incident.first_commit_at_s
-        until_s = o.at_s
-    elif o.last_commit_at_s <= incident.failed_at_s or o.last_commit_at_s <= from_s:
-        return incident.first_commit_at_s
-    else:
-        until_s = o.last_commit_at_s
+    o, known, previous = seen.observation, incident.first_commit_at_s, seen.previous
+    if not isinstance(known, Unknown):
+        return known
     if not isinstance(o.commits_at_s, Unknown):
-        later = [t for t in o.commits_at_s if t > incident.failed_at_s]
-        return min(later) if later else until_s
+        return min((t for t in o.commits_at_s if t > incident.failed_at_s), default=known)
+    newest = o.last_commit_at_s
+    if incident.kind == "executor_kill" and o.at_s == incident.noticed_at_s and _goes_on(state, seen):
+        return newest
+    # Somewhere after the tick before and not after the newest commit.
+    from_s = (
+        incident.failed_at_s if isinstance(previous, Unknown) else max(incident.failed_at_s, previous.at_s)
+    )
+    if isinstance(newest, Unknown):
+        works = not isinstance(o.throughput_rps, Unknown) and o.throughput_rps > 0.0
+        newest = o.at_s if works else -math.inf
+    if newest <= from_s:
+        return known
     capacity = capacity_mid(state.settings, incident.scale_out)
-    if seen.behind and not isinstance(capacity, Unknown) and not isinstance(o.throughput_rps, Unknown):
+    rate = o.throughput_rps
+    if seen.behind and not isinstance(capacity, Unknown) and capacity > 0.0 and not isinstance(rate, Unknown):
         # Still behind at the end, so it has worked without a pause since it came back.
-        since_s = o.at_s - (seen.previous.at_s if not isinstance(seen.previous, Unknown) else from_s)
-        worked_s = o.throughput_rps * since_s / max(capacity, 1e-9)
-        return min(max(o.at_s - worked_s, from_s), until_s)
-    return (from_s + until_s) / 2.0
+        since_s = o.at_s - (from_s if isinstance(previous, Unknown) else previous.at_s)
+        return min(max(o.at_s - rate * since_s / capacity, from_s), newest)
+    if seen.caught_up and not isinstance(capacity, Unknown) and not isinstance(o.arrival_rps, Unknown):
+        # What it lay down for has been worked off already, so it cannot have been down for longer than this.
+        share = max(0.0, 1.0 - o.arrival_rps / capacity) if capacity > 0.0 else 0.0
+        newest = min(newest, from_s + share * (o.at_s - from_s))
+    return (from_s + newest) / 2.0
 
 
 def _back_at_s(state: State, incident: Incident) -> float:
@@ -218,34 +200,6 @@ def _back_at_s(state: State, incident: Incident) -> float:
     if k > 0 and lags[k - 1] > incident.band_s:
         share = (lags[k - 1] - incident.band_s) / (lags[k - 1] - lags[k])
         back_at_s = times[k - 1] + share * (times[k] - times[k - 1])
+    elif math.isfinite(back_at_s) and times[k] - incident.first_commit_at_s < state.settings.longest_gap_s:
+        back_at_s = (incident.first_commit_at_s + times[k]) / 2.0  # nobody saw lag outside its band
     return max(back_at_s, incident.first_commit_at_s)
-
-
-def _end(
-    state: State, seen: Seen, incident: Incident, back_at_s: float
-) -> tuple[State, tuple[Instruction, ...]]:
-    facts: list[Instruction] = []
-    first = incident.first_commit_at_s
-    recovery_s = max(0.0, back_at_s - incident.failed_at_s)
-    if not incident.spoilt:
-        downtime_s = math.inf if isinstance(first, Unknown) else max(0.0, first - incident.failed_at_s)
-        event = RecoveryEvent(
-            kind=incident.kind,
-            scale_out=incident.scale_out,
-            failed_at_s=incident.failed_at_s,
-            downtime_s=downtime_s,
-            recovery_s=max(recovery_s, downtime_s),
-        )
-        facts.append(Learn(event))
-    if math.isinf(recovery_s):
-        facts.append(
-            Alarm(
-                f"not recovered {seen.now - incident.failed_at_s:.0f} s after {incident.kind} "
-                f"({incident.why}): look at the driver and the executors"
-            )
-        )
-    state = replace(state, settled_at_s=seen.observation.at_s)
-    if isinstance(first, Unknown):  # still down: no time for decisions, however long it takes
-        spoilt = incident.spoilt or "it was given up and recorded already"
-        return replace(state, recovering=replace(incident, spoilt=spoilt)), tuple(facts)
-    return replace(state, recovering=None), tuple(facts)

@@ -8,7 +8,6 @@ The arrival rate is its mean over the last five minutes, so that a burst does no
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, fields, replace
 
 from models import arguments
@@ -22,6 +21,7 @@ CLOCK_SKEW_S = 5.0  # two machines kept by NTP differ by far less (judgement)
 ARRIVAL_WINDOW_S = 300.0  # judgement
 BAND_WINDOW_S = 600.0  # ten ticks at the default interval (judgement)
 BAND_SHARE = 1.25  # what drills use for the same band
+RISE_S = 60.0  # six batches of 10 s (judgement)
 KEPT_SAMPLES = 4  # at least; older ones only while the band or the arrival rate looks at them
 NEEDED = ("scale_out", "arrival_rps", "lag_records")
 
@@ -59,6 +59,14 @@ class Seen:
     def caught_up(self) -> bool:
         """Is lag known to be within its band? Unknown lag is neither behind nor caught up."""
         return not isinstance(self.lag_s, Unknown) and self.lag_s <= self.band_s
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do? Spark commits nothing then; a few offsets that are no records may remain as lag."""
+        o = self.observation
+        if isinstance(o.lag_records, Unknown):
+            return False
+        return o.lag_records == 0 or (o.arrival_rps == 0.0 and self.caught_up)
 
     @property
     def committing(self) -> bool | Unknown:
@@ -103,7 +111,7 @@ def remember(state: State, seen: Seen) -> State:
         state = replace(state, missing_since_s=seen.now)
     if seen.unusable:
         return state
-    if _idle(seen):
+    if seen.idle:
         state = replace(state, idle_until_s=o.at_s)
     state = replace(state, observed_at_s=o.at_s)
     if not seen.sized:
@@ -135,14 +143,16 @@ def capacity_mid(settings: Settings, scale_out: int) -> float | Unknown:
     return predicted if isinstance(predicted, Unknown) else predicted.mid
 
 
-def lag_rises(state: State, seen: Seen, *, ticks: int = 2) -> bool:
-    """Has lag grown at each of the last `ticks` ticks, by more than a trigger's worth in all?"""
-    lags = [s.lag_s for s in state.history[-ticks:]] + [seen.lag_s]
-    known = [lag for lag in lags if not isinstance(lag, Unknown)]
-    if len(known) <= ticks:
+def lag_rises(state: State, seen: Seen) -> bool:
+    """Has lag grown, over two intervals and a minute at least, to its largest, by more than a trigger?"""
+    if isinstance(seen.lag_s, Unknown):
         return False
-    rising = all(later > earlier for earlier, later in itertools.pairwise(known))
-    return rising and known[-1] - known[0] > state.settings.trigger_s
+    since_s = seen.observation.at_s - max(2.0 * state.settings.interval_s, RISE_S) - CLOCK_SKEW_S
+    lags = [s.lag_s for s in state.history if s.at_s >= since_s]
+    known = [lag for lag in lags if not isinstance(lag, Unknown)]
+    if len(known) < 2:
+        return False
+    return seen.lag_s > max(known) and seen.lag_s - known[0] > state.settings.trigger_s
 
 
 def _unusable(state: State, observation: Observation, now: float) -> str:
@@ -157,14 +167,6 @@ def _unusable(state: State, observation: Observation, now: float) -> str:
     if observation.at_s <= state.observed_at_s:
         return "nothing new was observed since the last tick: check what reads the metrics"
     return ""
-
-
-def _idle(seen: Seen) -> bool:
-    """Spark commits nothing while nothing arrives; a few offsets that are no records may remain as lag."""
-    o = seen.observation
-    if isinstance(o.lag_records, Unknown):
-        return False
-    return o.lag_records == 0 or (o.arrival_rps == 0.0 and seen.caught_up)
 
 
 def _lag_s(state: State, observation: Observation) -> float | Unknown:
@@ -205,3 +207,7 @@ def _check(observation: Observation) -> None:
             arguments.number(f"observation.{field.name}", value, at_least=0.0)
         elif field.name == "last_commit_at_s":
             arguments.number("observation.last_commit_at_s", value)
+        elif field.name == "commits_at_s":
+            arguments.numbers("observation.commits_at_s", value)
+        elif field.name in ("cpu", "worker_rps"):
+            arguments.numbers(f"observation.{field.name}", list(value.values()), at_least=0.0)

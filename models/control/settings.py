@@ -101,6 +101,8 @@ class Settings:
                 "candidates",
                 f"none of {list(self.candidates)} lies within {self.min_scale_out}…{self.max_scale_out}",
             )
+        if not self.failure_kinds:
+            raise Misuse("failure_kinds", "must name at least one kind of failure")
         for kind in self.failure_kinds:
             if kind not in FAILURE_KINDS:
                 raise Misuse("failure_kinds", f"must be among {', '.join(FAILURE_KINDS)}, got {kind!r}")
@@ -112,6 +114,10 @@ class Settings:
         for name in ("max_step_out", "max_step_in", "emergency_scale_out"):
             if getattr(self, name) is not None:
                 arguments.whole(name, getattr(self, name))
+        if self.emergency_scale_out is not None and self.emergency_scale_out not in self.sizes:
+            raise Misuse(
+                "emergency_scale_out", f"must be one of {self.sizes}, got {self.emergency_scale_out}"
+            )
         arguments.number("max_share_in", self.max_share_in, above=0.0, at_most=1.0)
 
     @property

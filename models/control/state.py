@@ -57,13 +57,13 @@ class Incident:
     noticed_at_s: float
     why: str
     band_s: float
-    commit_at_s: float | Unknown
-    """The newest commit when it was noticed."""
     first_commit_at_s: float | Unknown = NO_COMMIT
     trace: tuple[tuple[float, float], ...] = ()
     """(time, lag in seconds of input) since it was noticed."""
     spoilt: str = ""
     """Why nothing can be learnt from it, if so."""
+    given_up: bool = False
+    """It has been recorded as never over, and is still waited for."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,14 @@ class Change:
     run_id: str | Unknown
     lag_s: float | Unknown
     throughput_rps: float | Unknown
-    """Just before the change; a capacity only if the job was saturated."""
-    saturated: bool
+    """Just before the change, if the job was saturated."""
     expected_rps: float | Unknown
     """The capacity models' T(to) − T(before), after every limit."""
     took_effect_at_s: float = math.inf
-    saturated_rps: tuple[float, ...] = ()
-    """Throughput of the saturated ticks since it has taken effect and settled."""
+    saturated_s: float = 0.0
+    """Time spent behind since it has taken effect and settled."""
+    saturated_records: float = 0.0
+    """What was processed in that time."""
     problem: str = ""
     """Why it has failed, if so."""
 
@@ -125,9 +126,13 @@ class Stretch:
     scale_out: int
     since_s: float
     until_s: float
-    arrivals_rps: tuple[float, ...] = ()
-    throughputs_rps: tuple[float, ...] = ()
-    latencies_ms: tuple[float, ...] = ()
+    ticks: int = 0
+    arrivals_rps: float = 0.0
+    """The sum over the ticks, as are all of these."""
+    throughputs_rps: float = 0.0
+    throughputs_squared: float = 0.0
+    latencies_ms: float = 0.0
+    latency_ticks: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,8 @@ class State:
     recommended: Window = NOTHING_RECOMMENDED
     quarantined: tuple[Quarantine, ...] = ()
     missing_since_s: float = math.inf
+    short_since_s: float = math.inf
+    """Since when fewer executors are alive than declared."""
     stretch: Stretch | None = None
     learnt_at_s: Mapping[str, float] = field(default_factory=dict)
     alarmed_at_s: Mapping[str, float] = field(default_factory=dict)

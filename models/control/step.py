@@ -15,10 +15,11 @@ from models.quantities import Alarm, Hold, Instruction, Scale, Unknown
 
 from .changing import ROLLED_BACK, change_to, is_quarantined, verify
 from .deciding import Situation, decided
-from .emergency import help_needed
+from .emergency import contradicted, help_needed
 from .learning import learn
 from .limits import limit
-from .recovering import elapsed_s, follow, notice_failure
+from .noticing import notice_failure, short_of_executors
+from .recovering import elapsed_s, follow
 from .seeing import Seen, collect, remember
 from .settings import Settings
 from .state import State
@@ -26,6 +27,9 @@ from .surroundings import Wish, notice_orders, orders
 
 if TYPE_CHECKING:
     from .surroundings import Free
+
+
+NO_DIGITS = str.maketrans("", "", "0123456789.,")
 
 
 def start(settings: Settings) -> State:
@@ -52,7 +56,8 @@ def notice(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     state, verified = verify(state, seen)
     state, recovered = follow(state, seen)
     state, learnt = learn(state, seen)
-    return state, verified + recovered + learnt
+    state, short = short_of_executors(state, seen)
+    return state, verified + recovered + learnt + short
 
 
 def decide(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:
@@ -110,10 +115,7 @@ def _under_way(state: State, seen: Seen) -> Hold | Wish:
         )
     if change.origin not in ROLLED_BACK:
         return Hold(f"{change.origin} to {change.to} executors failed ({change.problem}): `headroom resume`")
-    back = change.before if isinstance(state.last_good, Unknown) else state.last_good
-    if back == change.to or change.before > change.to:
-        back = change.before
-    return Wish(back, "rollback", f"rolled back, {change.to} executors failed: {change.problem}")
+    return Wish(change.before, "rollback", f"rolled back, {change.to} executors failed: {change.problem}")
 
 
 def _recovering(state: State, seen: Seen) -> Hold | Wish:
@@ -173,18 +175,26 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instr
         gap_s=settings.longest_gap_s,
     )
     state = replace(state, recommended=recommended)
+    if decision.scale_out <= current:
+        contradiction = contradicted(state, seen, sizes)
+        if not isinstance(contradiction, Unknown):
+            to, why = contradiction
+            return (
+                state,
+                Wish(to, "emergency", f"emergency: {why}"),
+                (*worries, Alarm(f"models contradicted: {why}")),
+            )
     return state, Wish(decision.scale_out, "decision", decision.reason), worries
 
 
 def _not_again(state: State, seen: Seen, facts: tuple[Instruction, ...]) -> tuple[State, list[Instruction]]:
-    """The facts without alarms that were raised a short while ago; numbers in them may differ."""
+    """The facts without alarms that were raised a short while ago."""
     kept: list[Instruction] = []
-    raised = {
-        key: at for key, at in state.alarmed_at_s.items() if seen.now - at < state.settings.alarm_every_s
-    }
+    every_s = state.settings.alarm_every_s
+    raised = {key: at_s for key, at_s in state.alarmed_at_s.items() if seen.now - at_s < every_s}
     for fact in facts:
         if isinstance(fact, Alarm):
-            key = "".join(c for c in fact.reason if not c.isdigit())[:80]
+            key = fact.reason.split(":")[0].translate(NO_DIGITS)  # the same trouble with other numbers
             if key in raised:
                 continue
             raised[key] = seen.now

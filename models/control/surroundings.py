@@ -33,6 +33,8 @@ def notice_orders(state: State, seen: Seen) -> State:
     resumed_at_s = state.directives.resumed_at_s
     kept = tuple(q for q in state.quarantined if q.since_s > resumed_at_s)
     state = replace(state, quarantined=kept)
+    if state.settings.mode != "apply" and state.change is not None:
+        state = replace(state, change=None)  # whoever took away our hands looks after it now
     foreign = state.foreign
     if foreign is not None and foreign.since_s <= resumed_at_s:
         ours = seen.scale_out if seen.sized else Unknown("the size was not readable at the resume")

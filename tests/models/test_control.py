@@ -1,0 +1,525 @@
+"""One tick at a time: what control refuses, what it keeps in bounds, and that its memory is JSON."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from models.control import (
+    Blackout,
+    Directives,
+    Injected,
+    Models,
+    Pause,
+    Pin,
+    Settings,
+    Situation,
+    State,
+    start,
+    step,
+)
+from models.control.records import plain, restore
+from models.control.window import Window
+from models.observation import Observation
+from models.policies import POLICIES
+from models.promise import Promise
+from models.quantities import Alarm, Hold, Instruction, Interval, Learn, Misuse, Scale, Unknown
+
+pytestmark = pytest.mark.fast
+
+
+@dataclass(frozen=True)
+class Answer:
+    scale_out: int | Unknown
+    reason: str = "because"
+    feasible: bool = True
+    alarm: str | None = None
+
+
+@dataclass(frozen=True)
+class Linear:
+    def predict(self, scale_out: int) -> Interval:
+        return Interval(900.0 * scale_out, 1_000.0 * scale_out, 1_100.0 * scale_out, 0.9)
+
+
+def agreed(answer: int | Unknown = 4, **changes: Any) -> Settings:
+    given: dict[str, Any] = {
+        "promise": Promise(180.0),
+        "max_scale_out": 12,
+        "mode": "apply",
+        "models": Models(capacity=Linear()),
+        "decide": lambda situation: Answer(answer),
+    }
+    return Settings(**{**given, **changes})
+
+
+def healthy(at_s: float, **changes: Any) -> Observation:
+    seen: dict[str, Any] = {
+        "scale_out": 4,
+        "arrival_rps": 2_000.0,
+        "throughput_rps": 2_000.0,
+        "lag_records": 10_000.0,
+        "run_id": "a",
+        "executors_alive": 4,
+        "last_commit_at_s": at_s - 3.0,
+    }
+    return Observation(at_s=at_s, **{**seen, **changes})
+
+
+def ticks(state: State, *observations: Observation) -> tuple[State, list[Instruction]]:
+    """The state after these ticks, and the instructions of the last one."""
+    instructions: list[Instruction] = []
+    for observation in observations:
+        state, instructions = step(state, observation, observation.at_s)
+    return state, instructions
+
+
+def events(state: State, *observations: Observation) -> list[Any]:
+    """What was learnt in these ticks."""
+    learnt = []
+    for observation in observations:
+        state, instructions = step(state, observation, observation.at_s)
+        learnt += [i.fact for i in instructions if isinstance(i, Learn)]
+    return learnt
+
+
+WRONG = [
+    ("observation.at_s", {"at_s": math.nan}),
+    ("observation.scale_out", {"scale_out": 0}),
+    ("observation.scale_out", {"scale_out": 2.5}),
+    ("observation.arrival_rps", {"arrival_rps": -1.0}),
+    ("observation.arrival_rps", {"arrival_rps": math.nan}),
+    ("observation.throughput_rps", {"throughput_rps": math.inf}),
+    ("observation.lag_records", {"lag_records": -5.0}),
+    ("observation.latency_ms", {"latency_ms": math.nan}),
+    ("observation.executors_alive", {"executors_alive": -1}),
+    ("observation.last_commit_at_s", {"last_commit_at_s": math.nan}),
+    ("observation.commits_at_s", {"commits_at_s": [1.0, math.nan]}),
+    ("observation.cpu", {"cpu": {"1": math.nan}}),
+]
+
+
+@pytest.mark.parametrize(("argument", "wrong"), WRONG)
+def test_a_number_that_is_no_number_names_its_field(argument: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Misuse) as refused:
+        step(start(agreed()), replace(healthy(60.0), **wrong), 60.0)
+    assert refused.value.argument == argument
+
+
+@pytest.mark.parametrize("now", [math.nan, math.inf, "noon"])
+def test_a_time_that_is_no_time_is_refused(now: Any) -> None:
+    with pytest.raises(Misuse, match="now"):
+        step(start(agreed()), healthy(60.0), now)
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [
+        ("min_scale_out", {"min_scale_out": 0}),
+        ("max_scale_out", {"min_scale_out": 5, "max_scale_out": 4}),
+        ("mode", {"mode": "act"}),
+        ("path", {"path": "hope"}),
+        ("candidates", {"candidates": (0, 1)}),
+        ("candidates", {"candidates": (40, 50)}),
+        ("failure_kinds", {"failure_kinds": ("meteor",)}),
+        ("failure_kinds", {"failure_kinds": ()}),
+        ("interval_s", {"interval_s": 0.0}),
+        ("cooldown_in_s", {"cooldown_in_s": -1.0}),
+        ("scale_in_window_s", {"scale_in_window_s": math.nan}),
+        ("max_step_out", {"max_step_out": 0}),
+        ("max_share_in", {"max_share_in": 0.0}),
+        ("emergency_scale_out", {"emergency_scale_out": 99}),
+    ],
+)
+def test_wrong_settings_name_their_key(argument: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Misuse) as refused:
+        agreed(**wrong)
+    assert refused.value.argument == argument
+
+
+def test_only_the_fields_that_matter_have_to_be_known() -> None:
+    state, instructions = step(start(agreed()), Observation(at_s=60.0), 60.0)
+    (hold,) = instructions
+    assert isinstance(hold, Hold)
+    for name in ("scale_out", "arrival_rps", "lag_records"):
+        assert name in hold.reason
+    assert state.recovering is None
+
+
+def test_every_hold_and_every_decision_is_there_to_be_explained() -> None:
+    state, _ = ticks(start(agreed(3)), healthy(60.0))
+    decided = state.last_decision
+    assert not isinstance(decided, Unknown)
+    assert (decided.scale_out, decided.reason, decided.current, decided.at_s) == (3, "because", 4, 60.0)
+    state, _ = ticks(state, healthy(120.0, run_id="b"))
+    assert state.recovering is not None
+    assert state.recovering.kind == "driver_kill"
+
+
+@pytest.mark.parametrize(
+    ("answer", "changes", "expected"),
+    [
+        (9, {}, 9),
+        (9, {"max_step_out": 2}, 6),
+        (9, {"candidates": (4, 8, 12)}, 8),
+        (9, {"candidates": (4, 8, 12), "max_step_out": 3}, "step limit"),
+        (99, {"max_scale_out": 7}, 7),
+        (4, {}, "because"),
+        (Unknown("no models"), {}, "no models"),
+        (9, {"mode": "recommend"}, "would scale to 9"),
+        (9, {"mode": "observe"}, "observe"),
+    ],
+)
+def test_what_is_left_of_a_wish_to_grow(answer: Any, changes: dict[str, Any], expected: int | str) -> None:
+    _, (first, *_) = ticks(start(agreed(answer, **changes)), healthy(60.0))
+    if isinstance(expected, int):
+        assert isinstance(first, Scale)
+        assert first.to == expected
+    else:
+        assert isinstance(first, Hold)
+        assert expected in first.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 4),  # at most 60 % at once
+        ({"max_share_in": 1.0}, 2),
+        ({"max_step_in": 4}, 4),
+        ({"min_scale_out": 5}, 5),
+        ({"candidates": (1, 4, 8)}, 4),
+    ],
+)
+def test_what_is_left_of_a_wish_to_shrink(changes: dict[str, Any], expected: int) -> None:
+    state = start(agreed(2, scale_in_window_s=120.0, **changes))
+    eight = {"scale_out": 8, "executors_alive": 8}
+    state, (first, *_) = ticks(state, *(healthy(60.0 * k, **eight) for k in range(1, 4)))
+    assert isinstance(first, Scale)
+    assert first.to == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ({"lag_records": 200_000.0}, "catching up"),
+        ({"lag_records": Unknown("broker gone")}, "broker gone"),
+        ({"last_commit_at_s": Unknown("-"), "throughput_rps": Unknown("-")}, "cannot be seen to work"),
+        ({"scale_out": Unknown("no answer")}, "no answer"),
+        ({"at_s": -60.0}, "old"),
+        ({"at_s": 60.0}, "nothing new"),
+        ({"at_s": 180.0}, "ahead of our clock"),
+        ({"run_id": "b"}, "recovering from driver_kill"),
+        ({"executors_alive": 3}, "recovering from executor_kill"),
+        ({"last_commit_at_s": 40.0}, "recovering from executor_freeze"),
+    ],
+)
+def test_nothing_shrinks_where_something_is_wrong(seen: dict[str, Any], said: str) -> None:
+    state, _ = ticks(start(agreed(2, scale_in_window_s=60.0)), healthy(60.0))
+    _, (shrunk, *_) = ticks(state, healthy(120.0))
+    _, (held, *_) = step(state, replace(healthy(120.0), **seen), 120.0)
+    assert isinstance(shrunk, Scale)
+    assert isinstance(held, Hold)
+    assert said in held.reason
+
+
+def test_orders_in_their_precedence() -> None:
+    """Paused, foreign edit, pin, blackout, mode, step limit: each is seen when those before it are gone."""
+    everything = Directives(
+        pause=Pause("ana", "lunch"), foreign_edit=True, pin=Pin(7, "ben", "test"), blackout=Blackout("sale")
+    )
+    unpaused = replace(everything, pause=None)
+    ours_again = replace(unpaused, foreign_edit=False)
+    unpinned = replace(ours_again, pin=None)
+    for orders, mode, expected in (
+        (everything, "observe", "paused by ana"),
+        (unpaused, "apply", "foreign edit"),
+        (ours_again, "apply", "pinned to 7"),
+        (unpinned, "observe", "blackout"),
+        (replace(unpinned, blackout=None), "observe", "mode observe"),
+        (replace(unpinned, blackout=None), "apply", "a limited step towards 12"),
+    ):
+        state = start(agreed(12, max_step_out=1, mode=mode)).with_directives(orders)
+        _, (first, *_) = ticks(state, healthy(60.0))
+        assert expected in first.reason
+
+
+def test_pauses_and_pins_end_by_themselves() -> None:
+    orders = Directives(pause=Pause("ana", "lunch", until_s=100.0), pin=Pin(4, "ben", "test", until_s=160.0))
+    state = start(agreed(6)).with_directives(orders)
+    state, (first, *_) = ticks(state, healthy(60.0))
+    assert "paused" in first.reason
+    assert "for another 40 s" in first.reason
+    state, (second, *_) = ticks(state, healthy(120.0))
+    assert "pinned" in second.reason
+    _, (third, *_) = ticks(state, healthy(180.0))
+    assert isinstance(third, Scale)
+
+
+def test_an_injected_failure_is_learnt_under_its_own_name() -> None:
+    state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0))
+    state = state.with_directives(Directives(injected=Injected("network_delay", 130.0)))
+    state, _ = ticks(state, healthy(180.0, lag_records=60_000.0, throughput_rps=1_200.0))
+    assert state.recovering is not None
+    assert state.recovering.kind == "network_delay"
+    assert state.recovering.failed_at_s == 130.0
+    (event,) = events(state, healthy(240.0), healthy(300.0))
+    assert event.kind == "network_delay"
+    assert event.scale_out == 4
+
+
+def test_the_commits_of_an_interval_place_a_downtime_by_the_second() -> None:
+    state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0))
+    seen = healthy(
+        180.0,
+        run_id="b",
+        lag_records=30_000.0,
+        commits_at_s=[127.0, 131.0, 162.0, 176.0],
+        last_commit_at_s=176.0,
+    )
+    state, _ = ticks(state, seen)
+    (event,) = events(state, healthy(240.0, run_id="b"), healthy(300.0, run_id="b"))
+    assert (event.failed_at_s, event.downtime_s) == (131.0, 31.0)
+
+
+def test_a_backlog_in_one_batch_is_no_frozen_job() -> None:
+    long_batch = [
+        healthy(60.0),
+        healthy(120.0, lag_records=600_000.0, arrival_rps=9_000.0),
+        healthy(180.0, lag_records=700_000.0, last_commit_at_s=117.0),
+        healthy(240.0, lag_records=800_000.0, last_commit_at_s=117.0),
+    ]
+    state, _ = ticks(start(agreed(mode="recommend")), *long_batch)
+    assert state.recovering is None
+    state, _ = ticks(state, healthy(360.0, lag_records=900_000.0, last_commit_at_s=117.0))
+    assert state.recovering is not None
+    assert state.recovering.kind == "executor_freeze"
+
+
+def test_a_silent_driver_is_told_from_silent_executors() -> None:
+    gone = healthy(240.0, lag_records=300_000.0, last_commit_at_s=117.0, executors_alive=Unknown("no driver"))
+    state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0), gone)
+    assert state.recovering is not None
+    assert state.recovering.kind == "driver_freeze"
+
+
+def test_a_failure_while_nobody_watched_teaches_nothing() -> None:
+    state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0))
+    later = [healthy(7_200.0 + 60.0 * k, run_id="b") for k in range(4)]
+    assert ticks(state, later[0])[0].recovering is not None
+    assert events(state, *later) == []
+    assert ticks(state, *later)[0].recovering is None
+
+
+def test_models_that_are_contradicted_by_growing_lag_do_not_hold_the_size() -> None:
+    worse = [
+        healthy(60.0 * k, lag_records=10_000.0 + 60_000.0 * k, throughput_rps=1_000.0) for k in range(1, 6)
+    ]
+    state, instructions = start(agreed(4)), []
+    for observation in worse:
+        state, said = step(state, observation, observation.at_s)
+        instructions += said
+    (scale,) = [i for i in instructions if isinstance(i, Scale)]
+    assert scale.to == 12  # 4 · (2 000 + 190 000 / 180) / 1 000 = 12.2, and there is nothing larger
+    assert any("contradicted" in i.reason for i in instructions if isinstance(i, Alarm))
+
+
+def test_missing_executors_are_an_alarm_once() -> None:
+    state, alarms = start(agreed()), []
+    for k in range(1, 20):
+        alive = 3 if k > 3 else 4
+        state, said = step(state, healthy(60.0 * k, executors_alive=alive), 60.0 * k)
+        assert not [i for i in said if isinstance(i, Scale)]
+        alarms += [i.reason for i in said if isinstance(i, Alarm)]
+    (alarm,) = alarms
+    assert "only 3 of 4 executors" in alarm
+
+
+def test_the_headroom_policy_is_control_allowed_to_act() -> None:
+    policy = POLICIES["headroom"]
+    state = policy.start(agreed(6, mode="recommend"))
+    _, (first, *_) = policy.step(state, healthy(60.0), 60.0)
+    assert isinstance(first, Scale)
+    with pytest.raises(TypeError):
+        POLICIES["mine"] = policy  # type: ignore[index]
+
+
+# The window of recommendations
+
+
+def test_the_window_gives_the_largest_of_its_age() -> None:
+    window = Window()
+    for at_s, value in ((0.0, 9), (60.0, 4), (120.0, 6), (180.0, 5)):
+        window = window.add(at_s, value, window_s=120.0, gap_s=100.0)
+    assert [window.maximum(now, 120.0) for now in (180.0, 240.0, 241.0)] == [6, 6, 5]
+    assert isinstance(window.maximum(301.0, 120.0), Unknown)
+    assert window.covers(180.0, 180.0)
+    assert not window.add(400.0, 5, window_s=120.0, gap_s=100.0).covers(500.0, 120.0)
+    assert window.add(180.0, 12, window_s=120.0, gap_s=100.0) is window
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 20)), min_size=1, max_size=40), st.integers(1, 200)
+)
+def test_the_window_forgets_nothing_it_needs(gaps: list[tuple[int, int]], window_s: int) -> None:
+    times = list(itertools.accumulate(gap for gap, _ in gaps))
+    window = Window()
+    for at_s, (_, value) in zip(times, gaps, strict=True):
+        window = window.add(float(at_s), value, window_s=float(window_s), gap_s=100.0)
+        young = [v for t, (_, v) in zip(times, gaps, strict=True) if at_s - window_s <= t <= at_s]
+        assert window.maximum(float(at_s), float(window_s)) == max(young)
+    assert len(window.entries) <= 20
+
+
+# The memory
+
+
+@dataclass(frozen=True)
+class Everything:
+    number: float
+    count: int
+    yes: bool
+    word: str
+    maybe: float | Unknown
+    marked: bool | Unknown
+    inner: Pin | None
+    pairs: tuple[tuple[float, int], ...]
+    times: dict[str, float]
+
+
+@given(
+    st.builds(
+        Everything,
+        number=st.floats(allow_nan=False),
+        count=st.integers(-(2**40), 2**40),
+        yes=st.booleans(),
+        word=st.text(max_size=5),
+        maybe=st.floats(allow_nan=False) | st.builds(Unknown, st.text(max_size=5)),
+        marked=st.booleans() | st.builds(Unknown, st.text(max_size=5)),
+        inner=st.none() | st.builds(Pin, st.integers(1, 9), st.text(max_size=3), st.text(max_size=3)),
+        pairs=st.lists(st.tuples(st.floats(allow_nan=False), st.integers(1, 9)), max_size=3).map(tuple),
+        times=st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
+    )
+)
+def test_records_come_back_from_json_as_they_were(record: Everything) -> None:
+    assert restore(Everything, json.loads(json.dumps(plain(record), allow_nan=False))) == record
+
+
+@pytest.mark.parametrize(
+    ("named", "broken"),
+    [
+        ("schema 7", {"schema": 7}),
+        ("lacks", {"schema": 1}),
+        ("schema", []),
+        ("schema", {}),
+    ],
+)
+def test_a_memory_that_cannot_be_read_is_refused(named: str, broken: Any) -> None:
+    with pytest.raises(Misuse, match=named):
+        State.from_json(broken, settings=agreed())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("stepped_at_s", "soon"), ("history", 3), ("applied", "four"), ("applied", True), ("change", [1])],
+)
+def test_a_broken_memory_names_the_field(key: str, value: Any) -> None:
+    data = start(agreed()).to_json()
+    with pytest.raises(Misuse, match=key):
+        State.from_json({**data, key: value}, settings=agreed())
+
+
+unknown = st.just(Unknown("not read"))
+observations = st.fixed_dictionaries(
+    {
+        "scale_out": st.integers(1, 14) | unknown,
+        "arrival_rps": st.sampled_from([0.0, 500.0, 2_000.0, 9_000.0]) | unknown,
+        "throughput_rps": st.sampled_from([0.0, 500.0, 2_000.0, 9_000.0]) | unknown,
+        "lag_records": st.sampled_from([0.0, 5_000.0, 300_000.0, 3_000_000.0]) | unknown,
+        "run_id": st.sampled_from(["a", "b"]) | unknown,
+        "executors_alive": st.integers(0, 14) | unknown,
+        "behind_s": st.sampled_from([0.0, 5.0, 90.0]) | unknown,
+        "age_s": st.sampled_from([0.0, 0.0, 0.0, 30.0, 500.0]),
+        "after_s": st.sampled_from([60.0, 60.0, 60.0, 0.0, 1_000.0]),
+        "answer": st.integers(1, 20) | unknown,
+        "obeyed": st.booleans(),
+        "orders": st.sampled_from(
+            [
+                Directives(),
+                Directives(),
+                Directives(pause=Pause("a", "b")),
+                Directives(pin=Pin(6, "a", "b")),
+                Directives(blackout=Blackout("a", scale_out_allowed=True)),
+                Directives(foreign_edit=False),
+                Directives(resumed_at_s=300.0),
+            ]
+        ),
+    }
+)
+
+
+@effort(max_examples=120, deadline=None)
+@given(
+    st.lists(observations, min_size=1, max_size=15),
+    st.sampled_from(["observe", "recommend", "apply"]),
+    st.sampled_from(["live", "restart"]),
+    st.sampled_from([(), (2, 4, 8)]),
+)
+def test_whatever_is_seen(events: list[dict[str, Any]], mode: Any, path: Any, candidates: Any) -> None:
+    """No sequence of observations breaks control, scales against its rules, or is told apart by JSON."""
+    answers: list[Any] = []
+
+    def decide(situation: Situation) -> Answer:
+        return Answer(answers[-1])
+
+    settings = agreed(
+        mode=mode, path=path, candidates=candidates, decide=decide, min_scale_out=2, scale_in_window_s=120.0
+    )
+    state, now, declared = start(settings), 0.0, 4
+    for event in events:
+        now += event["after_s"]
+        answers.append(event["answer"])
+        at_s, behind_s = now - event["age_s"], event["behind_s"]
+        seen = Observation(
+            at_s=at_s,
+            scale_out=declared if event["obeyed"] else event["scale_out"],
+            last_commit_at_s=behind_s if isinstance(behind_s, Unknown) else at_s - behind_s,
+            **{
+                k: event[k]
+                for k in ("arrival_rps", "throughput_rps", "lag_records", "run_id", "executors_alive")
+            },
+        )
+        orders: Directives = event["orders"]
+        before = state
+        state, instructions = step(state.with_directives(orders), seen, now)
+        again = State.from_json(json.loads(json.dumps(before.to_json(), allow_nan=False)), settings=settings)
+        assert step(again.with_directives(orders), seen, now) == (state, instructions)
+        repeated, nothing = step(state, seen, now)
+        assert repeated is state
+        assert [type(i) for i in nothing] == [Hold]
+
+        first, *rest = instructions
+        assert isinstance(first, Scale | Hold)
+        assert first.reason
+        assert all(isinstance(i, Alarm | Learn) for i in rest)
+        if not isinstance(first, Scale):
+            continue
+        assert mode == "apply"
+        assert not isinstance(seen.scale_out, Unknown)
+        assert orders.pause is None
+        assert first.to != seen.scale_out or state.change.origin in ("rollback",)
+        if state.change.origin in ("decision", "emergency"):
+            assert first.to in settings.sizes
+        if state.change.origin == "decision" and first.to < seen.scale_out:
+            assert not isinstance(seen.lag_records, Unknown)
+            assert before.recovering is None
+            assert orders.blackout is None
+            assert isinstance(seen.executors_alive, Unknown) or seen.executors_alive >= seen.scale_out
+        declared = first.to
