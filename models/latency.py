@@ -1,0 +1,250 @@
+"""How late will records be at this scale-out and rate, and is that normal for this job?
+
+`models.clusters` says which measured latencies are normal. Then, with u = rate / T(s) the utilisation,
+
+    ln latency ≈ h(u) + β · ln s,    h rising (isotonic, linear between its knots),  β ≤ 0
+
+β is learnt from the normal points, and only when it is clearly there: at equal utilisation a larger job waits
+less, because one free worker is easier to find. So latency never falls with the rate and never rises with s.
+
+A prediction is normal when it is no later than the latest latency that was normal: what lies between the two
+clusters was never seen, and a wrong "normal" breaks a promise where a wrong "abnormal" costs an executor.
+Overload that nobody measured is never normal: above the upper end of the capacity's interval it is abnormal,
+and between the highest measured utilisation and that it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arguments import Array, number, whole
+from .clusters import ALL_NORMAL, Clusters, two_clusters
+from .quantities import Interval, Json, Measurement, Misuse, Unknown
+
+CONFIDENCE = 0.9
+FEWEST_POINTS = 4  # judgement: two of each kind
+REACH = 1.05  # judgement: 5 % beyond the highest measured utilisation is still what was measured there
+CLEARLY = 2.0  # standard errors that β must differ from zero: the usual 95 %
+
+
+class Capacity(Protocol):
+    """What the latency model asks of a capacity model."""
+
+    def predict(self, scale_out: int, /) -> Interval | Unknown:
+        """The highest rate that `scale_out` executors sustain."""
+
+
+@dataclass(frozen=True)
+class LatencyModel:
+    """Latency over utilisation and scale-out, and what of it is normal."""
+
+    measurements: tuple[Measurement, ...]
+    """Those with a latency, at scale-outs of known capacity; the others say nothing here."""
+    capacity: Any
+    clusters: Clusters
+    slope: float
+    knots: tuple[tuple[float, float, float, float], ...]
+    """(u, h(u), and its 90 % band), rising in every column. Empty when there are too few measurements."""
+
+    @classmethod
+    def fit(cls, measurements: Sequence[Measurement], capacity: Capacity) -> Self:
+        """What do these measurements say about latency, given what each scale-out can sustain?"""
+        return cls._fit(measurements, capacity, band=True)
+
+    @classmethod
+    def _fit(cls, measurements: Sequence[Measurement], capacity: Capacity, *, band: bool) -> Self:
+        if not callable(getattr(capacity, "predict", None)):
+            raise Misuse("capacity", f"must have predict(scale_out), got {capacity!r}")
+        if not all(isinstance(m, Measurement) for m in measurements):
+            raise Misuse("measurements", "must all be of models.quantities.Measurement")
+        known = {s: capacity.predict(s) for s in sorted({m.scale_out for m in measurements})}
+        load = [(m, _utilisation(m.offered_rps, known[m.scale_out])) for m in measurements]
+        usable = [(m, u, m.latency_ms) for m, u in load if m.latency_ms is not None and u is not None]
+        kept = tuple(m for m, _, _ in usable)
+        if len(kept) < FEWEST_POINTS:
+            return cls(kept, capacity, ALL_NORMAL, 0.0, ())
+        clusters = two_clusters([latency for _, _, latency in usable])
+        u = np.array([u for _, u, _ in usable])
+        y = np.log(np.maximum([latency for _, _, latency in usable], 1.0))
+        size = np.log([m.scale_out for m in kept])
+        normal = np.array([clusters.is_normal(latency) for _, _, latency in usable], dtype=bool)
+        slope = _effect_of_size(u, y, size, normal)
+        knots = _band(u, y - slope * size, clusters, apart=band)
+        return cls(kept, capacity, clusters, slope, knots)
+
+    def predict(self, scale_out: int, rate_rps: float) -> Interval | Unknown:
+        """How late will records be? 95th percentile over records, milliseconds."""
+        s, rate = whole("scale_out", scale_out), number("rate_rps", rate_rps, at_least=0.0)
+        capacity = self._capacity(s)
+        if isinstance(capacity, Unknown):
+            return capacity
+        u = rate / capacity.mid
+        last_u, last_y = self.knots[-1][:2]
+        abnormal_seen = last_y > math.log(self.clusters.normal_up_to_ms)
+        if u > last_u * REACH and not abnormal_seen:
+            return Unknown(
+                f"{rate:.0f} records/s are {u:.0%} of what {s} executors sustain and latency was measured "
+                f"only up to {last_u:.0%}: measure one point at the higher utilisation"
+            )
+        size = self.slope * math.log(s)
+        mid = math.exp(self._at(u, column=1) + size)
+        low = math.exp(self._at(rate / max(capacity.high, capacity.mid), column=2) + size)
+        worst = rate / capacity.low if capacity.low > 0 else math.inf
+        high = math.inf if worst > last_u * REACH else math.exp(self._at(worst, column=3) + size)
+        return Interval(min(low, mid), mid, max(high, mid), CONFIDENCE)
+
+    def is_normal(self, scale_out: int, rate_rps: float) -> bool | Unknown:
+        """Will latency be normal there?"""
+        s, rate = whole("scale_out", scale_out), number("rate_rps", rate_rps, at_least=0.0)
+        capacity = self._capacity(s)
+        if isinstance(capacity, Unknown):
+            return capacity
+        if rate > capacity.high:
+            return False
+        latency = self.predict(s, rate)
+        if isinstance(latency, Unknown):
+            return latency
+        return latency.mid <= self.clusters.normal_up_to_ms * (1 + 1e-9)
+
+    def leave_one_out(self) -> dict[str, int]:
+        """How well is "abnormal" predicted for a measurement the model has not seen?
+
+        Truth: the cluster among all latencies. Prediction: clusters, regression and a `CapacityModel` fitted
+        again without it; a capacity of another kind stays as given. An unknown counts as wrong.
+        """
+        counts = {"tp": 0, "fp": 0, "fn": 0, "tn": 0}
+        for i, held_out in enumerate(self.measurements):
+            rest = self.measurements[:i] + self.measurements[i + 1 :]
+            model = self._fit(rest, _without(self.capacity, held_out), band=False)
+            normal = model.is_normal(held_out.scale_out, held_out.offered_rps)
+            assert held_out.latency_ms is not None
+            if self.clusters.is_normal(held_out.latency_ms):
+                counts["fp" if isinstance(normal, Unknown) or not normal else "tn"] += 1
+            else:
+                counts["fn" if isinstance(normal, Unknown) or normal else "tp"] += 1
+        return counts
+
+    def _capacity(self, scale_out: int) -> Interval | Unknown:
+        if not self.knots:
+            return Unknown(
+                f"{len(self.measurements)} measurements with a latency and a known capacity, "
+                f"{FEWEST_POINTS} are needed: profile more rates"
+            )
+        capacity: Interval | Unknown = self.capacity.predict(scale_out)
+        if isinstance(capacity, Unknown):
+            return Unknown(f"latency at {scale_out} executors needs their capacity: {capacity.reason}")
+        if capacity.mid <= 0:
+            return Unknown(f"{scale_out} executors sustain nothing by the capacity model: profile them again")
+        return capacity
+
+    def _at(self, u: float, *, column: int) -> float:
+        return float(np.interp(u, [k[0] for k in self.knots], [k[column] for k in self.knots]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as plain JSON, the capacity it was fitted with included."""
+        bounded = math.isfinite(self.clusters.normal_up_to_ms)
+        return {
+            "schema": 1,
+            "measurements": [asdict(m) for m in self.measurements],
+            "capacity": self.capacity.to_json(),
+            "clusters": [self.clusters.normal_up_to_ms, self.clusters.abnormal_from_ms] if bounded else None,
+            "slope": self.slope,
+            "knots": [list(k) for k in self.knots],
+        }
+
+    @classmethod
+    def from_json(cls, data: Json, capacity: Capacity | None = None) -> Self:
+        """The model that `to_json` wrote; `capacity` replaces the one it was fitted with."""
+        if data.get("schema") != 1:
+            raise Misuse("data", f"must be a latency model of schema 1, got {data.get('schema')!r}")
+        if capacity is None:
+            from .capacity import CapacityModel
+
+            capacity = CapacityModel.from_json(data["capacity"])
+        return cls(
+            tuple(Measurement(**m) for m in data["measurements"]),
+            capacity,
+            Clusters(*data["clusters"]) if data["clusters"] else ALL_NORMAL,
+            float(data["slope"]),
+            tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in data["knots"]),
+        )
+
+
+def _utilisation(rate_rps: float, capacity: Interval | Unknown) -> float | None:
+    return None if isinstance(capacity, Unknown) or capacity.mid <= 0 else rate_rps / capacity.mid
+
+
+def _without(capacity: Any, measurement: Measurement) -> Any:
+    """The capacity fitted again without a measurement; one that was given otherwise stays as it is."""
+    from .capacity import CapacityModel
+
+    if not isinstance(capacity, CapacityModel) or measurement not in capacity.measurements:
+        return capacity
+    rest = list(capacity.measurements)
+    rest.remove(measurement)
+    return CapacityModel.fit(rest, list(capacity.candidates), tasks=capacity.tasks)
+
+
+def _rising(x: Array, y: Array) -> tuple[Array, Array]:
+    """The rising function nearest to the points in absolute distance, as knots (pool adjacent violators).
+
+    Medians, so that one hiccup at low load does not lift everything above it; of two middle values the later.
+    """
+    order = np.lexsort((y, x))
+    x, y = x[order], y[order]
+    pools: list[tuple[float, float, float, list[float]]] = []
+    for at in np.split(np.arange(len(x)), np.flatnonzero(np.diff(x)) + 1):
+        values = y[at].tolist()
+        first = last = float(x[at[0]])
+        middle = values[len(values) // 2]
+        while pools and pools[-1][2] >= middle:
+            first, _, _, before = pools.pop()
+            values = sorted(before + values)
+            middle = values[len(values) // 2]
+        pools.append((first, last, middle, values))
+    knots = [(u, middle) for first, last, middle, _ in pools for u in sorted({first, last})]
+    return np.array([k[0] for k in knots]), np.array([k[1] for k in knots])
+
+
+def _effect_of_size(u: Array, y: Array, size: Array, normal: NDArray[np.bool_]) -> float:
+    """β ≤ 0 by back-fitting on the normal points, 0 unless it is clearly there."""
+    u, y, size = u[normal], y[normal], size[normal]
+    centred = size - size.mean()
+    square = float(centred @ centred)
+    if len(u) < FEWEST_POINTS or square == 0.0:
+        return 0.0
+    slope = error = 0.0
+    for _ in range(3):  # settles to three digits; more changes nothing
+        rest = y - np.interp(u, *_rising(u, y - slope * size))
+        slope = min(0.0, float(centred @ rest) / square)
+        left = rest - rest.mean() - slope * centred
+        error = math.sqrt(float(left @ left) / (len(u) - 2) / square)
+    return slope if slope < -CLEARLY * error else 0.0
+
+
+def _band(
+    u: Array, y: Array, clusters: Clusters, *, apart: bool
+) -> tuple[tuple[float, float, float, float], ...]:
+    """The knots of h with a band from the residuals of points left out, apart for normal and abnormal."""
+    at, mid = _rising(u, y)
+    low, high = mid.copy(), mid.copy()
+    if apart:
+        missed, predicted = np.empty(len(u)), np.empty(len(u))
+        for i in range(len(u)):
+            kept = np.arange(len(u)) != i
+            predicted[i] = np.interp(u[i], *_rising(u[kept], y[kept]))
+            missed[i] = y[i] - predicted[i]
+        edge = math.log(clusters.normal_up_to_ms)
+        for knots, points in ((mid <= edge, predicted <= edge), (mid > edge, predicted > edge)):
+            errors = np.sort(missed[points] if points.sum() >= FEWEST_POINTS else missed)
+            beyond = min(len(errors), math.ceil((len(errors) + 1) * (1 + CONFIDENCE) / 2)) - 1
+            low[knots] += min(0.0, errors[len(errors) - 1 - beyond])
+            high[knots] += max(0.0, errors[beyond])
+        low, high = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+    return tuple(zip(at.tolist(), mid.tolist(), low.tolist(), high.tolist(), strict=True))
