@@ -132,13 +132,16 @@ class BatchEngine:
 
     def dead_s(self, downtime_s: Array, *, scale_out: int, rate_rps: float, capacity_rps: float) -> Array:
         """From the failure until the first batch starts."""
-        return first_batch_start_s(
-            downtime_s,
+        start = np.array(downtime_s, dtype=np.float64)
+        returns = np.isfinite(start)
+        start[returns] = first_batch_start_s(
+            start[returns],
             arrival_rps=rate_rps,
             capacity_rps=max(capacity_rps, NEVER),
             overhead_s=self.overhead_at(scale_out),
             limit_records=self.limit_records,
         )
+        return start
 
     def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
         """Lag up to this many seconds of input is what batches make by themselves."""

@@ -97,7 +97,7 @@ def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
     parts += [e.sentence for e in verdict.excuses if e.condition != "recovery" or e.measure]
     limit = _utilisation_limit(judge)
     if not isinstance(limit, Unknown) and limit < 0:
-        parts.append(f"the downtime alone is longer than {promise.target_s:g} s")
+        parts.append(f"the downtime alone may last longer than {promise.target_s:g} s")
     measures = list(dict.fromkeys(e.measure for v in verdicts.values() for e in v.excuses if e.measure))
     if measures:
         more = len(measures) - MEASUREMENTS_SHOWN
@@ -160,9 +160,15 @@ def _utilisation_limit(judge: Judge) -> float | Unknown:
     """ρ* at the promised confidence, for the kind of failure with the longest downtime."""
     promise = judge.question.promise
     downtimes = [judge.downtime[k] for k in judge.question.kinds]
-    known = [float(np.quantile(d, promise.confidence)) for d in downtimes if not isinstance(d, Unknown)]
-    if not known or max(known) == np.inf:
+    known = [
+        float(np.quantile(d, promise.confidence, method="inverted_cdf"))
+        for d in downtimes
+        if not isinstance(d, Unknown)
+    ]
+    if not known:
         return Unknown("no downtime is known for any kind of failure")
+    if max(known) == np.inf:
+        return -np.inf
     return utilisation_limit(target_s=promise.target_s, downtime_s=max(known), replay_s=judge.engine.replay_s)
 
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
+from models.downtime import DowntimeModel
 from models.engine import BatchEngine, ContinuousEngine
 from models.in_batches import first_true
 from models.optimise import Decision, aligned_scale_outs, decide
 from models.promise import Promise
-from models.quantities import Interval, Misuse, Unknown
+from models.quantities import Interval, Misuse, RecoveryEvent, Unknown
 
 pytestmark = pytest.mark.fast
 
@@ -301,6 +302,22 @@ def test_the_highest_utilisation_the_promise_allows_is_shown() -> None:
     steady = Downtimes({"executor_kill": 90.0, "live_out": 10.0, "live_in": 10.0}, spread=0.0)
     decision = decide(question(downtime=steady, engine=ContinuousEngine(replay_s=10.0)))
     assert decision.utilisation_limit == pytest.approx(90 / 190)
+
+
+@pytest.mark.parametrize("engine", [ContinuousEngine(), SPARK], ids=["continuous", "batches"])
+def test_a_failure_it_may_not_come_back_from_cannot_be_promised_away(engine) -> None:
+    def model(lost):
+        events = [RecoveryEvent("executor_kill", 4, 0.0, 30.0, 90.0)] * 9
+        events += [RecoveryEvent("live_out", 4, 0.0, 5.0, 20.0)] * 9
+        return DowntimeModel.fit(events + [RecoveryEvent("executor_kill", 4, 0.0, math.inf, math.inf)] * lost)
+
+    assert decide(question(engine=engine, current=4, downtime=model(0))).feasible
+    decision = decide(question(engine=engine, current=4, downtime=model(3)))
+    assert not decision.feasible
+    assert decision.utilisation_limit == -math.inf
+    assert decision.of(12).probability < 0.8
+    assert decision.of(12).recovery_s.high == math.inf
+    assert "the downtime alone may last longer than 180 s" in decision.alarm
 
 
 @pytest.mark.parametrize("lag_s", [0.0, 90.0])
