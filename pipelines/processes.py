@@ -39,7 +39,7 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it still runs. A zombie does not: only its exit code is left."""
-        return self._state() not in ("", "Z", "X")
+        return not _over(self._state())
 
     @property
     def frozen(self) -> bool:
@@ -87,7 +87,7 @@ class Ended:
 def identify(pid: int) -> Process | None:
     """Who has this pid now? None when nobody has."""
     before = _stat(pid)
-    if before is None or before[0] in ("Z", "X"):
+    if before is None or _over(before[0]):
         return None
     marks = _environ(pid)
     command = _read(pid, "cmdline").split(b"\0")
@@ -175,6 +175,10 @@ def _read(pid: int, name: str) -> bytes:
     return b""
 
 
+def _over(state: str) -> bool:
+    return state in ("", "Z", "X")
+
+
 def _stat(pid: int) -> tuple[str, int, int] | None:
     """State, parent and start time."""
     text = _read(pid, "stat")
@@ -182,7 +186,11 @@ def _stat(pid: int) -> tuple[str, int, int] | None:
     fields = text[text.rfind(b")") + 1 :].split()
     if len(fields) < 20:
         return None
-    return fields[0].decode(), int(fields[1]), int(fields[19])
+    state = fields[0].decode()
+    if state == "Z" and int(fields[17]) > 1:
+        # The first thread has gone and others have not: files, locks and ports are still theirs.
+        state = "R"
+    return state, int(fields[1]), int(fields[19])
 
 
 def _environ(pid: int) -> dict[bytes, bytes]:
