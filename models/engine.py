@@ -47,7 +47,7 @@ class ContinuousEngine:
         """The rate that can be kept up."""
         return capacity_rps
 
-    def dead_s(self, downtime_s: Array, *, scale_out: int, rate_rps: float, capacity_rps: float) -> Array:
+    def dead_s(self, downtime_s: Array, *, rate_rps: float) -> Array:
         """From the failure until work goes on."""
         return downtime_s
 
@@ -97,6 +97,9 @@ class BatchEngine:
     band_s: float | None = None
     """Lag inside it counts as recovered; by default 1.25 × what the job's own batches make, from
     two triggers up to half the target."""
+    learnt_at_utilisation: float = 0.4
+    """How busy the job was when its downtimes were learnt; they include a first batch that was as long as
+    this makes it. Judgement: promises of three minutes allow 0.26 to 0.47; less busy is more careful."""
 
     in_batches = True
     replay_s = 0.0
@@ -112,6 +115,7 @@ class BatchEngine:
                 "BatchEngine.limit_records", f"must be > 0 (inf: no limit), got {self.limit_records}"
             )
         number("BatchEngine.trigger_s", self.trigger_s, at_least=0.0)
+        number("BatchEngine.learnt_at_utilisation", self.learnt_at_utilisation, above=0.0, at_most=1.0)
         if self.band_s is not None:
             number("BatchEngine.band_s", self.band_s, above=0.0)
 
@@ -130,15 +134,17 @@ class BatchEngine:
         result: Array = self.limit_records / np.maximum(full_s, self.trigger_s)
         return result
 
-    def dead_s(self, downtime_s: Array, *, scale_out: int, rate_rps: float, capacity_rps: float) -> Array:
+    def dead_s(self, downtime_s: Array, *, rate_rps: float) -> Array:
         """From the failure until the first batch starts."""
+        # Not the present size's capacity: the answer must not depend on where the job happens to stand.
+        least = min(self.overhead_s.values()) if isinstance(self.overhead_s, Mapping) else self.overhead_s
         start = np.array(downtime_s, dtype=np.float64)
         returns = np.isfinite(start)
         start[returns] = first_batch_start_s(
             start[returns],
             arrival_rps=rate_rps,
-            capacity_rps=max(capacity_rps, NEVER),
-            overhead_s=self.overhead_at(scale_out),
+            capacity_rps=max(rate_rps / self.learnt_at_utilisation, NEVER),
+            overhead_s=least,
             limit_records=self.limit_records,
         )
         return start

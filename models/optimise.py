@@ -119,7 +119,9 @@ def _behind(judge: Judge) -> str:
     usual_s = judge.engine.usual_lag_s(
         now_rps,
         scale_out=judge.question.current,
-        capacity_rps=float(np.median(judge.capacity[judge.drilled_at])),
+        capacity_rps=float(
+            np.median(judge.capacity[min(judge.known, key=lambda s: abs(s - judge.question.current))])
+        ),
         target_s=judge.question.promise.target_s,
     )
     if judge.lag_records <= usual_s * now_rps:

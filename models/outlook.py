@@ -44,8 +44,6 @@ class Outlook:
         drawn = capacity_draws(list(given.values()), z) if given else ()
         self.capacity = dict(zip(self.known, drawn, strict=True))
         self.sustained = {s: engine.sustained_rps(self.capacity[s], scale_out=s) for s in self.known}
-        # A drill saw its downtime at about today's size and rate.
-        self.drilled_at = min(self.known, key=lambda s: abs(s - question.current), default=question.current)
         kinds = [*question.kinds, *(f"{question.rescale}_{way}" for way in ("out", "in"))]
         self.downtime = {kind: self._downtime(kind) for kind in kinds}
         self.phase = np.random.default_rng([question.seed, PHASES]).permutation(
@@ -60,12 +58,7 @@ class Outlook:
         drawn = model.samples(kind, paths=len(self.arrivals), seed=self.question.seed)
         if isinstance(drawn, Unknown) or not self.known:
             return drawn
-        return self.engine.dead_s(
-            drawn,
-            scale_out=self.drilled_at,
-            rate_rps=self.observed_rps,
-            capacity_rps=float(np.median(self.capacity[self.drilled_at])),
-        )
+        return self.engine.dead_s(drawn, rate_rps=self.observed_rps)
 
     @cached_property
     def _input(self) -> tuple[Input, Array]:

@@ -100,11 +100,13 @@ def test_what_batches_make_by_themselves_is_no_lag() -> None:
 
 
 def test_the_first_commit_is_later_than_the_first_start() -> None:
-    engine = BatchEngine(overhead_s=2.0)
-    # 30 s to the first commit: 18.67 s to its start, then 2 s overhead and 18.67·100/200 s of records
-    start = engine.dead_s(np.array([30.0]), scale_out=1, rate_rps=100.0, capacity_rps=200.0)
-    assert start == pytest.approx([28.0 / 1.5])
-    assert ContinuousEngine().dead_s(np.array([30.0]), scale_out=1, rate_rps=1.0, capacity_rps=1.0) == [30.0]
+    # 30 s to the first commit: 20 s to its start, then 2 s overhead and 20·0.4 s of records
+    assert BatchEngine(overhead_s=2.0).dead_s(np.array([30.0]), rate_rps=100.0) == pytest.approx([20.0])
+    # at most 500 records a batch: 2 s at 250 rps
+    limited = BatchEngine(overhead_s={3: 2.0, 9: 4.0}, limit_records=500)
+    assert limited.dead_s(np.array([30.0, math.inf]), rate_rps=100.0).tolist() == [26.0, math.inf]
+    assert BatchEngine(overhead_s=2.0).dead_s(np.array([30.0]), rate_rps=0.0) == pytest.approx([28.0])
+    assert ContinuousEngine().dead_s(np.array([30.0]), rate_rps=100.0) == [30.0]
 
 
 @pytest.mark.parametrize(

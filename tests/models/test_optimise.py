@@ -260,6 +260,12 @@ def test_with_batches_the_shown_recovery_is_the_stepped_one() -> None:
     assert stepped.recovery_s.high <= 180 < decision.of(decision.scale_out - 1).recovery_s.high
 
 
+@pytest.mark.parametrize("engine", [ContinuousEngine(), SPARK], ids=["continuous", "batches"])
+def test_what_is_right_does_not_depend_on_where_the_job_stands(engine) -> None:
+    answers = {decide(question(engine=engine, current=s)).smallest_feasible for s in (1, 4, 6, 9, 12)}
+    assert len(answers) == 1
+
+
 @pytest.mark.parametrize("near", range(9))
 @pytest.mark.parametrize("truth", range(10))
 def test_the_search_finds_the_first_size_that_holds(near, truth) -> None:
@@ -398,6 +404,7 @@ def test_a_wrong_question_names_its_argument(changed, message) -> None:
         (lambda: BatchEngine(limit_records=math.nan), "BatchEngine.limit_records"),
         (lambda: BatchEngine(trigger_s=-1.0), "BatchEngine.trigger_s"),
         (lambda: BatchEngine(band_s=0.0), "BatchEngine.band_s"),
+        (lambda: BatchEngine(learnt_at_utilisation=0.0), "BatchEngine.learnt_at_utilisation"),
         (lambda: ContinuousEngine(replay_s=-1.0), "ContinuousEngine.replay_s"),
     ],
 )
