@@ -4,8 +4,8 @@ With ℓ_f the log evidence of a form (`folds`) below the best one's, ν the deg
 
     D = log ODDS + PATIENCE/ν        few measurements can look less noisy than they are, so they must say more
     plainest     = the first of linear, sqrt, log1p, power, usl within ℓ > −1
-    rivals       = forms that do not say the same as the plainest one from the smallest size to twice the
-                   largest; the same = within a quarter of the half-width of its interval
+    rivals       = forms that do not say the same as the plainest one, to within SAME, from the smallest
+                   size to twice the largest
     determined   = every rival has ℓ < −D
     undetermined = otherwise, or with fewer than four sizes, or when sizes span less than a factor of two
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .brackets import Evidence
-from .curves import Curve, Noise, curve
+from .curves import Noise, curve
 from .folds import Folds, folds
 from .forms import PARAMETERS
 
@@ -38,7 +38,10 @@ NEAR = 2.0
 named only now and then cover 70–80 %."""
 LEAST_SPAN = 2.0  # agreed: over less than a doubling all forms look straight
 LEAST_SIZES = 4  # two to fix a curve, two to foretell; judgement
-_SAME = 0.25  # of the half-width: moves a 90 % interval's coverage by less than 3 points
+SAME = 0.002
+"""Forms closer than this are one: linear and power on a straight line. Judgement: below what can be probed.
+A share of the interval's width instead would name a form just when its errors happen to be small."""
+_SURELY_APART = 0.05  # more than SAME and twice the coarseness of `Folds.ahead`
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,11 @@ def choose(forms: tuple[str, ...], evidence: Evidence) -> Choice:
             return open_choice
         degrees = max(float(evidence.runs.sum()) - PARAMETERS[plainest], 1.0)
         needed = math.log(ODDS) + PATIENCE / degrees
-        alone = curve(plainest, evidence, noise=None)
         near = [f for f in forms if f != plainest and behind[f] < needed + NEAR]
-        rivals = [f for f in near if not _same(alone, f, evidence)]
+        rivals = [f for f in near if abs(scores[f].ahead - scores[plainest].ahead) > _SURELY_APART]
+        if any(behind[f] < needed for f in rivals):
+            return open_choice  # the usual case, before any curve is fitted
+        rivals = [f for f in near if f in rivals or not _same(plainest, f, evidence)]
         if any(behind[f] < needed for f in rivals):
             return open_choice
         if rivals:
@@ -90,9 +95,8 @@ def _shared(weights: Mapping[str, float], scores: Mapping[str, Folds]) -> Noise:
     return Noise(variance, min(scores[f].noise.degrees for f in weights))
 
 
-def _same(plain: Curve, form: str, evidence: Evidence) -> bool:
-    """Do both say the same wherever one would ask, up to a fraction of what the plain one leaves open?"""
+def _same(plain: str, other: str, evidence: Evidence) -> bool:
+    """Do both say the same wherever one would ask?"""
     slots = np.append(evidence.sizes, evidence.sizes[-1] * np.array([1.5, 2.0]))
-    low, mid, high = plain.log_rates(slots)
-    _, other, _ = curve(form, evidence, noise=None).log_rates(slots)
-    return bool((np.abs(other - mid) <= _SAME * 0.5 * (high - low)).all())
+    mids = [curve(form, evidence, noise=None).log_rates(slots)[1] for form in (plain, other)]
+    return bool((np.abs(mids[0] - mids[1]) <= SAME).all())

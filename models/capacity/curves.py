@@ -23,8 +23,18 @@ from .brackets import NOISE, Evidence
 from .forms import PARAMETERS, gain_limit, log_gain
 from .students_t import quantile_95
 
+_TIE = 1e-9  # far above rounding, far below any noise
 _ZOOMS = 12  # each at least halves the box around the allowed shapes, or is the last
 _REFINEMENTS = 5  # each divides the grid's step around the best shape by 6 or more
+
+
+def _unit_grid(along: int, across: int) -> tuple[Array, Array]:
+    u, share = np.linspace(0.0, 1.0, along), np.linspace(0.0, 1.0, across)
+    grid = np.stack([np.repeat(u, across), np.tile(share, along)], axis=1)
+    return grid, np.array([1.0 / (along - 1), 1.0 / max(across - 1, 1)])
+
+
+_UNIT_GRIDS = {False: _unit_grid(49, 1), True: _unit_grid(25, 17)}
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class Noise:
     @property
     def reach(self) -> float:
         """t²·s²: how much RSS may rise above its minimum."""
-        return quantile_95(self.degrees) ** 2 * self.variance
+        return quantile_95(self.degrees) ** 2 * self.variance + _TIE
 
 
 def noise_of(evidence: Evidence, rss: float, *, parameters: int, prior: float = 0.0) -> Noise:
@@ -82,6 +92,11 @@ class Curve:
         return log_gain(self.form, sizes, shapes, smallest=self.smallest, largest=self.largest)
 
 
+def best_of(shapes: Array, rss: Array) -> int:
+    """The shape that fits best; of several that fit alike, as all usl shapes do on two sizes, the least κ."""
+    return int(np.argmin(rss + _TIE * shapes[:, 1]))
+
+
 def curve(form: str, evidence: Evidence, *, noise: Noise | None) -> Curve:
     """Fit one form: zoom into the shapes until the allowed ones fill the grid, then refine the best.
 
@@ -92,7 +107,7 @@ def curve(form: str, evidence: Evidence, *, noise: Noise | None) -> Curve:
     for _ in range(_ZOOMS):
         grid, step = _grid(form, box)
         _, rss = _profile(form, evidence, grid)
-        best = int(np.argmin(rss))
+        best = best_of(grid, rss)
         own = noise or noise_of(evidence, float(rss[best]), parameters=PARAMETERS[form])
         allowed = grid[rss <= rss[best] + own.reach]
         narrowed = np.stack([allowed.min(axis=0) - step, allowed.max(axis=0) + step], axis=1)
@@ -122,11 +137,9 @@ def curve(form: str, evidence: Evidence, *, noise: Noise | None) -> Curve:
 
 def _grid(form: str, box: Array) -> tuple[Array, Array]:
     """Shapes that fill the box, (cells, 2), and their steps; only usl has a second direction."""
-    count_u, count_share = (25, 17) if form == "usl" else (49, 1)
-    u = np.linspace(box[0, 0], box[0, 1], count_u)
-    share = np.linspace(box[1, 0], box[1, 1], count_share) if count_share > 1 else np.zeros(1)
-    grid = np.stack([np.repeat(u, count_share), np.tile(share, count_u)], axis=1)
-    return grid, (box[:, 1] - box[:, 0]) / np.array([count_u - 1, max(count_share - 1, 1)])
+    unit, steps = _UNIT_GRIDS[form == "usl"]
+    width = box[:, 1] - box[:, 0]
+    return box[:, 0] + unit * width, steps * width
 
 
 def _residuals(form: str, evidence: Evidence, shapes: Array) -> tuple[Array, Array]:
@@ -187,6 +200,6 @@ def _refined(
         box = np.clip(np.stack([shape - step, shape + step], axis=1), limits[:, :1], limits[:, 1:])
         grid, step = _grid(form, box)
         scale, rss = _profile(form, evidence, grid)
-        best = int(np.argmin(rss))
+        best = best_of(grid, rss)
         shape = grid[best]
     return shape, float(scale[best]), float(rss[best])

@@ -22,7 +22,7 @@ import numpy as np
 from ..arguments import Array
 from ..quantities import Unknown
 from .brackets import NOISE, Evidence
-from .curves import Noise, noise_of
+from .curves import Noise, best_of, noise_of
 from .forms import PARAMETERS, gain_limit, log_gain
 
 _STEP = 0.01  # between shapes, in log gain: a third of NOISE
@@ -37,6 +37,7 @@ class Folds:
     interval_error: float | Unknown
     log_evidence: float
     noise: Noise  # around the form's best shape, with one observation of NOISE
+    ahead: float  # log rate at twice the largest size, to within a step or two
 
 
 def folds(form: str, evidence: Evidence) -> Folds:
@@ -56,11 +57,16 @@ def folds(form: str, evidence: Evidence) -> Folds:
     noise = noise_of(
         evidence, float(rss[:, -1].min()) + evidence.scatter, parameters=PARAMETERS[form], prior=1.0
     )
+    best = best_of(grid, rss[:, -1])
+    smallest, largest = float(evidence.sizes[0]), float(evidence.sizes[-1])
+    twice = log_gain(form, np.array([2.0 * largest]), grid[best], smallest=smallest, largest=largest)
+    ahead = float(scale[best, -1] + evidence.log_rates[0] - gains[best, 0] + twice[0])
     if count < 3:
         unknown = Unknown(f"needs at least three saturated sizes to leave one out, there are {count}")
-        return Folds(unknown, unknown, log_evidence, noise)
-    errors, outside = _held_out(free, scale, rss, weights, evidence, noise)
-    return Folds(float(np.sqrt(np.mean(np.expm1(errors) ** 2))), float(np.mean(outside)), log_evidence, noise)
+        return Folds(unknown, unknown, log_evidence, noise, ahead)
+    errors, outside = _held_out(grid, free, scale, rss, weights, evidence, noise)
+    fold_error, interval_error = float(np.sqrt(np.mean(np.expm1(errors) ** 2))), float(np.mean(outside))
+    return Folds(fold_error, interval_error, log_evidence, noise, ahead)
 
 
 def _all_shapes(form: str, span: float) -> Array:
@@ -93,13 +99,13 @@ def _log_density(rss: Array, evidence: Evidence, *, seen: int) -> float:
 
 
 def _held_out(
-    free: Array, scale: Array, rss: Array, weights: Array, evidence: Evidence, noise: Noise
+    grid: Array, free: Array, scale: Array, rss: Array, weights: Array, evidence: Evidence, noise: Noise
 ) -> tuple[Array, Array]:
     """Foretold over measured, in logs, and whether the measured rate lay outside the interval."""
     errors, outside = [], []
     for seen in range(2, free.shape[1]):
         least = rss[:, seen - 1]
-        best = int(np.argmin(least))
+        best = best_of(grid, least)
         allowed = least <= least[best] + noise.reach
         room = np.sqrt(least[best] + noise.reach - least[allowed])[:, None] / math.sqrt(weights[seen - 1])
         # ȳ − h − c is what is left of a held-out size when the curve's scale comes from the smaller ones.

@@ -49,9 +49,9 @@ class Candidate:
 
     def predict(self, scale_out: int) -> Interval | Unknown:
         """How much does this form expect to be sustained there (90 %)?"""
+        slots = np.array([effective_slots(whole("scale_out", scale_out), self._tasks)])
         if len(self._evidence.sizes) < 2:
             return Unknown(f"one saturated size cannot show how a {self.form} curve rises")
-        slots = np.array([effective_slots(whole("scale_out", scale_out), self._tasks)])
         low, mid, high = self._curve.log_rates(slots)
         return _interval(low[0], mid[0], high[0])
 
@@ -99,6 +99,9 @@ class CapacityModel:
         }
         return cls(choice.form, MappingProxyType(candidates), measurements, tasks, evidence, choice.spanned)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_json, (self.to_json(),)
+
     @property
     def saturated_at(self) -> tuple[int, ...]:
         """At which scale-outs was capacity itself measured?"""
@@ -127,7 +130,9 @@ class CapacityModel:
         counted = [self.candidates[f] for f in self._spanned]
         logs = np.array([c._curve.log_rates(slots) for c in counted])
         shares = np.array([c.plausibility for c in counted])
-        mid = shares @ logs[:, 1]
+        mid = (shares[:, None] * logs[:, 1]).sum(
+            axis=0
+        )  # a product's sums would depend on how many are asked
         low, high = logs[:, 0].min(axis=0), logs[:, 2].max(axis=0)
         answers: list[Interval | Unknown] = []
         for i, x in enumerate(slots):
@@ -145,7 +150,7 @@ class CapacityModel:
             rates = ", ".join(f"{c.form} {math.exp(mid):.4g}" for c, mid in zip(counted, mids, strict=True))
             return Unknown(
                 f"capacity at {slots:.3g} is open: {measured}, and beyond it the forms that fit differ by "
-                f"than {DISAGREEMENT:.0%} (records/s: {rates}); {remedy}"
+                f"more than a factor of {DISAGREEMENT:g} (records/s: {rates}); {remedy}"
             )
         if width > math.log(_USELESS):
             return Unknown(

@@ -92,7 +92,7 @@ def test_a_missing_sample_is_skipped_but_time_goes_on():
 
 
 def test_capacity_is_found_from_cpu_below_0_6():
-    """The product's setting: noisy samples, a small intercept, CPU never above 0.6; truth 2 workers at 1 and 0.8."""
+    """The product's setting: noisy samples, a small intercept, CPU never above 0.6."""
     errors = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def test_capacity_is_found_from_cpu_below_0_6():
 
 
 def test_the_skew_is_proportional_not_additive():
-    """Worker 1 has 0.876 of the hottest's CPU at every load; measured low, the ratio holds, the gap would not."""
+    """Worker 1 has 0.876 of the hottest's CPU at every load; the ratio holds, the gap does not."""
     hot = np.linspace(0.2, 0.4, 50)
     cpu = np.stack([hot, 0.876 * hot], axis=1)
     online = OnlineCapacity().update(cpu, 1000.0 * cpu)

@@ -1,0 +1,137 @@
+"""Do 90 % capacity intervals hold the truth, how wide are they, and is a form named rightly?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from bench import Figure
+from bench._truths_capacity import DESIGNS, OUTSIDE, TRUTHS, Design, Truth
+from models.capacity import CapacityModel
+from models.quantities import Unknown
+
+SEEDS = 500
+FEWER = 200  # for what is only reported
+FEW = 50  # named this rarely, the share that is covered is not a figure
+BAND = 3.0 * (0.9 * 0.1 / SEEDS) ** 0.5  # binomial: what 500 seeds of exactly 90 % may show
+
+
+class Tally:
+    """Coverage, width and errors of many fits, for each asked scale-out."""
+
+    def __init__(self, truth: Truth, design: Design) -> None:
+        self.truth = np.array([truth.rate(s) for s in design.asked])
+        self.form, self.asked = truth.form, design.asked
+        self.named: list[str] = []
+        self.inside: list[list[float]] = []
+        self.widths: list[list[float]] = []
+        self.errors: list[list[float]] = []
+
+    def add(self, model: CapacityModel) -> None:
+        answers = model.predict_many(self.asked)
+        self.named.append(model.form)
+        known = [None if isinstance(a, Unknown) else a for a in answers]
+        self.inside.append(
+            [np.nan if a is None else a.low <= t <= a.high for a, t in zip(known, self.truth, strict=True)]
+        )
+        self.widths.append([np.nan if a is None else (a.high - a.low) / a.mid for a in known])
+        self.errors.append(
+            [np.nan if a is None else abs(a.mid / t - 1) for a, t in zip(known, self.truth, strict=True)]
+        )
+
+    def coverage(self, determined: bool | None = None) -> tuple[int, float, float]:
+        """How many fits, and their lowest and highest coverage over the asked scale-outs."""
+        names = np.array(self.named)
+        chosen = np.full(len(names), True) if determined is None else (names != "undetermined") == determined
+        rows = np.array(self.inside)[chosen]
+        if not len(rows):
+            return 0, np.nan, np.nan
+        shares = np.nanmean(rows, axis=0)
+        return int(chosen.sum()), float(shares.min()), float(shares.max())
+
+
+def run(truth: Truth, design: Design, seeds: int, *, forms: list[str] | None = None, **noise: float) -> Tally:
+    tally = Tally(truth, design)
+    for seed in range(seeds):
+        tally.add(CapacityModel.fit(truth.measured(design, seed, **noise), forms))  # type: ignore[arg-type]
+    return tally
+
+
+def given_form() -> Iterable[Figure]:
+    """The caller names the right form: the interval is the small-sample interval alone."""
+    for name, design in DESIGNS.items():
+        low, high, widths = 1.0, 0.0, []
+        for truth in TRUTHS.values():
+            tally = run(truth, design, SEEDS, forms=[str(truth.form)])
+            _, least, most = tally.coverage()
+            low, high = min(low, least), max(high, most)
+            widths.append(np.nanmedian(tally.widths, axis=0)[[2, 3]])
+        yield Figure(f"{name}, form given: lowest coverage of any curve and place", low, "", at_least=0.85)
+        yield Figure(f"{name}, form given: highest", high, "", at_most=0.95 + BAND)
+        inside, twice = np.median(widths, axis=0)
+        yield Figure(f"{name}, form given: median width, inside", 100 * inside, "%")
+        yield Figure(f"{name}, form given: median width, at twice the largest", 100 * twice, "%")
+
+
+def free_form(
+    truths: Mapping[str, Truth], label: str, *, held: bool = False, **noise: float
+) -> Iterable[Figure]:
+    """The folds choose: coverage where a form was named and where none was."""
+    seeds = SEEDS if held else FEWER
+    for name, design in DESIGNS.items():
+        tallies = {t: run(truth, design, seeds, **noise) for t, truth in truths.items()}
+        named = [t.coverage(True) for t in tallies.values() if t.coverage(True)[0] >= FEW]
+        left = [t.coverage(False) for t in tallies.values() if t.coverage(False)[0] >= FEW]
+        share = np.mean([np.mean(np.array(t.named) != "undetermined") for t in tallies.values()])
+        wrong = max(np.mean([n not in ("undetermined", t.form) for n in t.named]) for t in tallies.values())
+        yield Figure(f"{name}, {label}: share of fits with a form named", float(share), "")
+        yield Figure(f"{name}, {label}: share of a wrong name, worst curve", float(wrong), "")
+        if named:
+            least, most = min(n[1] for n in named), max(n[2] for n in named)
+            yield Figure(
+                f"{name}, {label}, named: lowest coverage", least, "", at_least=0.85 if held else None
+            )
+            yield Figure(f"{name}, {label}, named: highest", most, "", at_most=0.95 + BAND if held else None)
+        if left:
+            least = min(n[1] for n in left)
+            yield Figure(
+                f"{name}, {label}, undetermined: lowest coverage",
+                least,
+                "",
+                at_least=0.9 - BAND if held else None,
+            )
+        widths = np.nanmedian([np.nanmedian(t.widths, axis=0) for t in tallies.values()], axis=0)
+        errors = np.nanmean([np.nanmean(t.errors, axis=0) for t in tallies.values()], axis=0)
+        unknown = np.mean([np.isnan(np.array(t.widths)[:, -1]) for t in tallies.values()])
+        yield Figure(f"{name}, {label}: median width, inside", 100 * float(widths[2]), "%")
+        yield Figure(f"{name}, {label}: median width, at twice the largest", 100 * float(widths[3]), "%")
+        yield Figure(f"{name}, {label}: mean error, inside", 100 * float(errors[2]), "%")
+        yield Figure(f"{name}, {label}: mean error, at twice the largest", 100 * float(errors[3]), "%")
+        yield Figure(f"{name}, {label}: share refused at twice the largest", float(unknown), "")
+
+
+def timing() -> Iterable[Figure]:
+    """Seconds of this process, so that neighbours do not count."""
+    for name, design in DESIGNS.items():
+        given = [TRUTHS["usl, light"].measured(design, seed) for seed in range(40)]
+        began = time.process_time()
+        models = [CapacityModel.fit(m) for m in given]
+        fitted = time.process_time()
+        for model in models:
+            model.predict_many(range(1, 257))
+        asked = time.process_time()
+        yield Figure(f"{name}: fit", (fitted - began) / len(given) * 1e3, "ms", at_most=10.0)
+        yield Figure(f"{name}: 256 predictions", (asked - fitted) / len(given) * 1e3, "ms")
+
+
+def measure() -> Iterable[Figure]:
+    yield from timing()
+    yield from given_form()
+    yield from free_form(TRUTHS, "3 % noise", held=True)
+    for noise in (0.01, 0.06):
+        some = {name: TRUTHS[name] for name in ("linear", "log1p", "power 0.8", "usl, light")}
+        yield from free_form(some, f"{noise:.0%} noise", noise=noise)
+    yield from free_form({"power 0.8": TRUTHS["power 0.8"]}, "heavy tails", heavy_tails=True)
+    yield from free_form(OUTSIDE, "curves of no form of ours")
