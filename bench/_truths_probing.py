@@ -75,6 +75,8 @@ class Job:
     seed: int
     lying: float = 0.0
     exact_verdict: bool = False
+    unseen: float = 0.0
+    """Share of probes that see half the throughput, with facts that add up: nobody can tell."""
     source_limit_rps: float = math.inf
     asked: list[Probe] = field(default_factory=list)
 
@@ -87,6 +89,8 @@ class Job:
         capacity = truth * max(0.2, 1.0 + self.noise * self.random.standard_normal())
         lie = int(self.random.integers(3)) if self.random.uniform() < self.lying else -1
         offered = min(probe.rate_rps, self.source_limit_rps) * (0.3 if lie == 0 else 1.0)
+        if self.unseen and self.random.uniform() < self.unseen:
+            capacity = 0.5 * capacity
         processed = min(offered, capacity)
         if self.exact_verdict:
             processed = offered if offered <= truth else min(capacity, 0.985 * offered)
@@ -135,12 +139,13 @@ def search(
     noise: float = 0.03,
     lying: float = 0.0,
     exact_verdict: bool = False,
+    unseen: float = 0.0,
     budget_share: float | None = None,
     tell_tasks: bool = False,
     guess: float | None = None,
 ) -> Outcome:
     truth = capacities(family, seed)
-    job = Job(truth, noise=noise, seed=seed, lying=lying, exact_verdict=exact_verdict)
+    job = Job(truth, noise=noise, seed=seed, lying=lying, exact_verdict=exact_verdict, unseen=unseen)
     grid = grid_cost(truth)
     top = truth[SIZES[-1]]
     tasks = None

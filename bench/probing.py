@@ -45,5 +45,7 @@ def measure() -> Iterable[Figure]:
     yield from figures("usl, verdicts free of noise", searches("usl", 40, exact_verdict=True))
     lying = [o for family in ("power", "staircase") for o in searches(family, 40, lying=0.1)]
     yield from figures("one probe in ten lies", lying, held=False)
+    unseen = searches("usl", 40, unseen=0.03)
+    yield from figures("3 % of throughputs halved, unseen", unseen, held=False)
     yield from figures("half that budget", searches("power", 40, budget_share=0.1), held=False)
     yield from figures("a guess 40 % too high", searches("log", 40, guess=1.4))

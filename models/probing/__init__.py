@@ -6,7 +6,7 @@ and `progress` say what is known so far.
 
 from .brackets import Bracket
 from .budget import expected_executor_seconds, grid_executor_seconds
-from .lag import lag_slope
+from .lag import lag_slope, processed_rps
 from .probe import Probe, Result, Verdict
 from .report import Estimate, Progress, estimates, measurements, progress
 from .search import ask, run, start, tell
@@ -27,6 +27,7 @@ __all__ = [
     "Facts",
     "judge",
     "lag_slope",
+    "processed_rps",
     "Result",
     "Verdict",
     "Estimate",

@@ -4,11 +4,12 @@ With offered rate λ (what the source really emitted), processed rate μ and lag
 
     valid          λ >= 99 % of the rate commanded, warm-up over, no restart, and the counts add up:
                    dL/dt = λ - μ within the tolerance
-    not sustained  μ < 99 % of λ, or dL/dt above zero, and the two agree
     sustained      μ >= 99 % of λ and dL/dt not above zero
+    not sustained  dL/dt above zero; μ < 99 % of λ while lag does not rise cannot be, and is invalid
 
 "Above zero" is the test of `lag`. A source that never left its start rate makes a job look saturated, and a
-stretch of few batches can miss half of one: such a probe has no value.
+stretch that cuts a batch at its edge makes it look so too (count between commits: `processed_rps`): such a
+probe has no value.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Facts:
 
     achieved_rps: float | Unknown
     processed_rps: float | Unknown
+    """Best counted from commit to commit (`processed_rps`): half a batch may turn the verdict."""
     lag_times_s: Sequence[float]
     lag_records: Sequence[float]
     warm_up_over: bool
@@ -78,7 +80,8 @@ def judge(probe: Probe, facts: Facts) -> Result:
     if isinstance(slope, Unknown):
         return invalid(slope.reason)
     missing = achieved - processed
-    if abs(missing - slope.rps) > max(COUNTS_DISAGREE * achieved, 3.0 * slope.standard_error_rps):
+    tolerance = max(COUNTS_DISAGREE * achieved, 3.0 * slope.standard_error_rps, slope.edge_rps)
+    if abs(missing - slope.rps) > tolerance:
         return invalid(
             f"the counts do not add up: offered minus processed is {missing:,.0f} records/s, but lag changed "
             f"by {slope.rps:,.0f} ± {slope.standard_error_rps:,.0f}; watch for longer (probe_s), or "
@@ -86,17 +89,17 @@ def judge(probe: Probe, facts: Facts) -> Result:
         )
     behind = processed < SUSTAINED_SHARE * achieved
     rising = slope.above_zero and slope.rps > SLOPE_IMMATERIAL * achieved
-    if behind and not rising and missing - slope.rps > 2.0 * slope.standard_error_rps:
+    if behind and not rising:
         return invalid(
             f"processed {processed:,.0f} of {achieved:,.0f} records/s while lag did not rise: the stretch is "
             "too short for the job's batches; a longer probe_s is needed"
         )
     return Result(
         probe=probe,
-        verdict="not sustained" if behind or rising else "sustained",
+        verdict="not sustained" if rising else "sustained",
         offered_rps=achieved,
         # What is worked off from an earlier backlog was not kept up with: it is no part of a sustained rate.
-        throughput_rps=processed if behind or rising else min(processed, achieved),
+        throughput_rps=processed if rising else min(processed, achieved),
         latency_ms=facts.latency_ms,
         standard_error_rps=facts.standard_error_rps,
         executor_seconds=facts.executor_seconds,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from models.probing import Facts, Probe, judge, lag_slope
+from models.probing import Facts, Probe, judge, lag_slope, processed_rps
 from models.quantities import Misuse, Unknown
 
 pytestmark = pytest.mark.fast
@@ -117,6 +117,70 @@ def test_the_saw_of_micro_batches_is_seldom_called_rising(period_s):
         lag = 1000.0 * phase * random.uniform(0.9, 1.1) + 200.0 * random.standard_normal(times.size)
         alarms += lag_slope(times, lag).above_zero
     assert alarms <= 0.09 * 300, "5 % asked for; a binomial of 300 allows 9 %"
+
+
+def micro_batches(*, rate, capacity, trigger_s, probe_s, start_s, cut=False):
+    """Commits of a job that takes a batch every trigger, or back to back when late; seen every 2 s."""
+    now, committed, commits = 0.0, 0.0, [(0.0, 0.0)]
+    while now < start_s + probe_s:
+        size = min(rate * now - committed, 1.5 * capacity * trigger_s)
+        took = 0.5 + size / capacity
+        committed += size
+        commits.append((now + took, committed))
+        now = max(now + took, (now // trigger_s + 1) * trigger_s)
+    seen = start_s + np.arange(0.0, probe_s + 1e-9, 2.0)
+    inside = [(t, c) for t, c in commits if start_s <= t <= start_s + probe_s]
+    done = np.array([max(c for t, c in commits if t <= at) for at in seen])
+    return facts(
+        achieved=rate,
+        processed=(done[-1] - done[0]) / probe_s if cut else processed_rps(*zip(*inside, strict=True)),
+        lag_times_s=seen,
+        lag_records=rate * seen - done,
+    )
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("trigger_s", [2.0, 5.0, 7.0, 10.0, 11.0])
+def test_batches_cut_at_the_edges_never_look_like_saturation(trigger_s, cut):
+    random = np.random.default_rng(21)
+    how = {"rate": 1000.0, "capacity": 4000.0, "trigger_s": trigger_s, "probe_s": 60.0, "cut": cut}
+    verdicts = [
+        judge(PROBE, micro_batches(start_s=random.uniform(100, 130), **how)).verdict for _ in range(60)
+    ]
+    assert verdicts.count("not sustained") <= 0.1 * len(verdicts), (
+        "the slope test alone may err one time in 20"
+    )
+    if not cut:
+        assert verdicts.count("sustained") >= 0.9 * len(verdicts), "counted between commits they are believed"
+
+
+@pytest.mark.parametrize(
+    ("times", "committed", "says"),
+    [
+        ([1.0, 2.0], [0.0, 5.0], "only 2 commits"),
+        ([], [], "only 0 commits"),
+        ([1.0, 2.0, 3.0, 4.0], [0.0, 5.0, 4.0, 9.0], "backwards"),
+        ([1.0, 3.0, 2.0, 4.0], [0.0, 5.0, 6.0, 9.0], "backwards"),
+        ([1.0, 1.0, 1.0, 1.0], [0.0, 5.0, 6.0, 9.0], "same time"),
+    ],
+)
+def test_commits_that_give_no_rate(times, committed, says):
+    assert says in processed_rps(times, committed).reason
+
+
+def test_wrong_commits_are_named():
+    with pytest.raises(Misuse, match="committed_records"):
+        processed_rps([1.0, 2.0], [1.0])
+    with pytest.raises(Misuse, match="commit_times_s"):
+        processed_rps([1.0, math.nan], [1.0, 2.0])
+
+
+def test_a_job_far_behind_is_seen_to_be_behind_through_its_batches():
+    for trigger_s in (2.0, 5.0, 10.0):
+        seen = micro_batches(rate=1000.0, capacity=600.0, trigger_s=trigger_s, probe_s=120.0, start_s=300.0)
+        result = judge(PROBE, seen)
+        assert result.verdict == "not sustained", result.reason
+        assert result.value_rps == pytest.approx(600.0, rel=0.15)
 
 
 def test_a_lag_that_rises_through_the_saw_is_noticed():
