@@ -20,7 +20,9 @@ from .profiled import CapacityModel
 from .students_t import quantile_95
 
 _NORMAL = quantile_95(math.inf)
-_LEAST_ERROR = 0.002  # relative; judgement: no estimate of ours is better than this
+_LEAST_ERROR = 0.01
+"""Relative. Judgement: samples a second apart are less independent than they are counted, and a capacity
+drifts by as much between the day it was profiled and today."""
 
 
 def blended(

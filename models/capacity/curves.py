@@ -23,6 +23,7 @@ from .brackets import NOISE, Evidence
 from .forms import PARAMETERS, gain_limit, log_gain
 from .students_t import quantile_95
 
+_LEAST_NOISE = 0.002  # of one run; judgement: equal rates are rounding or one run told twice, not certainty
 _TIE = 1e-9  # far above rounding, far below any noise
 _ZOOMS = 12  # each at least halves the box around the allowed shapes, or is the last
 _REFINEMENTS = 5  # each divides the grid's step around the best shape by 6 or more
@@ -61,7 +62,7 @@ def noise_of(evidence: Evidence, rss: float, *, parameters: int, prior: float = 
         return Noise(NOISE**2 + evidence.conflict, np.inf)
     if not degrees:
         prior = max(prior, 1.0)
-    variance = (prior * NOISE**2 + rss) / (prior + degrees)
+    variance = max((prior * NOISE**2 + rss) / (prior + degrees), _LEAST_NOISE**2)
     return Noise(variance + evidence.conflict, prior + degrees)
 
 

@@ -143,7 +143,13 @@ class CapacityModel:
     def _refused(self, counted: list[Candidate], slots: float, mids: Array, width: float) -> Unknown | None:
         smallest, largest = float(self._evidence.sizes[0]), float(self._evidence.sizes[-1])
         if smallest <= slots <= largest:
-            return None
+            if width <= math.log(_USELESS):
+                return None
+            return Unknown(
+                f"no form fits the measurements at {', '.join(map(str, self._evidence.scale_outs))}: at "
+                f"{slots:.3g} they allow rates a factor of {math.exp(width):.2g} apart; look for a broken "
+                "probe among them and repeat it"
+            )
         measured = f"measured at {', '.join(map(str, self._evidence.scale_outs))}"
         remedy = f"probe at or near {slots:.3g} {'executors' if self.tasks is None else 'busy slots'}"
         if float(np.ptp(mids)) > math.log(DISAGREEMENT):

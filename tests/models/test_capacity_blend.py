@@ -44,7 +44,7 @@ def test_a_profiled_size_outranks_live_workers_scaled_to_it():
 def test_where_both_saw_it_and_disagree_the_precise_one_leads_and_the_interval_widens():
     model, online = profile(1000.0), live(700.0, 4)
     both, now = blended(model, online, 4), online.total(4)
-    assert both.mid == pytest.approx(now.mid, rel=0.02)
+    assert both.mid == pytest.approx(now.mid, rel=0.06)
     assert both.high - both.low > 5.0 * (now.high - now.low)
 
 
