@@ -57,7 +57,8 @@ class Directives:
     pin: Pin | None = None
     blackout: Blackout | None = None
     foreign_edit: bool | Unknown = NO_MARK
-    """True: the declared size is not ours. False: it still carries our mark. Unknown: judged by its value."""
+    """True: the declared size is not ours. False: it still carries our mark, so that a job which came back
+    with another size is put right. Unknown: any size we did not set is taken for somebody else's."""
     resumed_at_s: float = -math.inf
     """The newest `resume`; it ends a foreign-edit hold, a quarantine and a failed rollback older than it."""
     injected: Injected | None = None

@@ -2,7 +2,8 @@
 
     out:  to ≤ current + max_step_out
     in:   to ≥ largest recommendation of the window
-          to ≥ current − max_step_in,  to ≥ (1 − max_share_in) · current
+          to ≥ current − max_step_in
+          to ≥ (1 − max_share_in) · current, or the next aligned size
 
 A limit that cuts a wish moves it to an aligned size nearer to the present one; if none is left, it holds.
 Nothing shrinks while the job is behind, while executors are missing, or while it cannot be seen to work.
@@ -57,10 +58,13 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
             f"{state.recommended.age_of(largest, now):.0f} s ago (window {window_s:.0f} s); "
             f"wanted: {wish.reason}"
         )
-    lowest = max(largest, wish.to, round(current * (1.0 - settings.max_share_in) + 0.499999))
+    lowest = max(largest, wish.to)
     if settings.max_step_in is not None:
         lowest = max(lowest, current - settings.max_step_in)
-    return _nearest(state, seen, wish, [s for s in settings.sizes if lowest <= s < current])
+    sizes = [s for s in settings.sizes if lowest <= s < current]
+    # Aligned sizes may lie further apart than the share; the next one is then as small a step as there is.
+    gentle = [s for s in sizes if s >= current * (1.0 - settings.max_share_in)]
+    return _nearest(state, seen, wish, gentle or sizes[::-1])
 
 
 def _why_not_in(state: State, seen: Seen) -> str:

@@ -89,6 +89,8 @@ class Settings:
     alarm_every_s: float = 1800.0  # Flink's scaling.event.interval
 
     def __post_init__(self) -> None:
+        if not isinstance(self.promise, Promise):
+            raise Misuse("promise", f"must be a Promise(target_s, confidence), got {self.promise!r}")
         arguments.whole("min_scale_out", self.min_scale_out)
         arguments.whole("max_scale_out", self.max_scale_out, at_least=self.min_scale_out)
         for name, accepted in (("mode", ("observe", "recommend", "apply")), ("path", ("live", "restart"))):

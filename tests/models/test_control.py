@@ -123,6 +123,7 @@ def test_a_time_that_is_no_time_is_refused(now: Any) -> None:
 @pytest.mark.parametrize(
     ("argument", "wrong"),
     [
+        ("promise", {"promise": 180.0}),
         ("min_scale_out", {"min_scale_out": 0}),
         ("max_scale_out", {"min_scale_out": 5, "max_scale_out": 4}),
         ("mode", {"mode": "act"}),
@@ -196,6 +197,8 @@ def test_what_is_left_of_a_wish_to_grow(answer: Any, changes: dict[str, Any], ex
         ({"max_step_in": 4}, 4),
         ({"min_scale_out": 5}, 5),
         ({"candidates": (1, 4, 8)}, 4),
+        ({"candidates": (1, 2, 8)}, 2),  # further apart than 60 %, but the next one there is
+        ({"max_scale_out": 3}, 3),  # the bounds were lowered under a running job
     ],
 )
 def test_what_is_left_of_a_wish_to_shrink(changes: dict[str, Any], expected: int) -> None:
@@ -329,6 +332,41 @@ def test_models_that_are_contradicted_by_growing_lag_do_not_hold_the_size() -> N
     (scale,) = [i for i in instructions if isinstance(i, Scale)]
     assert scale.to == 12  # 4 · (2 000 + 190 000 / 180) / 1 000 = 12.2, and there is nothing larger
     assert any("contradicted" in i.reason for i in instructions if isinstance(i, Alarm))
+
+
+def test_growing_waits_for_the_change_before_to_be_seen() -> None:
+    eager = agreed(12, max_step_out=1, cooldown_out_s=400.0)
+    state, said = start(eager), []
+    for k in range(1, 12):
+        size = min(4 + sum(isinstance(i, Scale) for i in said), 12)
+        state, instructions = step(state, healthy(60.0 * k, scale_out=size, executors_alive=size), 60.0 * k)
+        said.append(instructions[0])
+    grown = [60.0 * (k + 1) for k, i in enumerate(said) if isinstance(i, Scale)]
+    assert grown == [60.0, 480.0]
+    assert "cool-down, no scale-out for another" in said[6].reason
+
+
+def test_nothing_is_measured_while_the_job_recovers() -> None:
+    """Saturated at full speed for ten minutes, but after a failure."""
+    state, _ = ticks(start(agreed(mode="recommend")), healthy(60.0), healthy(120.0, run_id="b"))
+    worked_off = [
+        healthy(120.0 + 60.0 * k, run_id="b", lag_records=900_000.0 - 80_000.0 * k, throughput_rps=3_900.0)
+        for k in range(1, 9)
+    ]
+    assert events(state, *worked_off) == []
+    undisturbed = [replace(o, run_id="a") for o in worked_off]
+    (measured,) = events(ticks(start(agreed(mode="recommend")), healthy(60.0))[0], *undisturbed)
+    assert not measured.sustained
+    assert measured.throughput_rps == pytest.approx(3_900.0)
+
+
+@pytest.mark.parametrize(("lag_records", "helped"), [(120_000.0, False), (600_000.0, True)])
+def test_help_is_asked_for_only_if_the_target_would_be_missed(lag_records: float, helped: bool) -> None:
+    """60 s after the failure: 120 000 records take 4 executors another minute, 600 000 take five."""
+    state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0, run_id="b"))
+    _, (first, *_) = ticks(state, healthy(180.0, run_id="b", lag_records=lag_records))
+    assert isinstance(first, Scale) is helped
+    assert "recovering from driver_kill" in first.reason
 
 
 def test_missing_executors_are_an_alarm_once() -> None:
