@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.arguments import Array
 from models.quantities import Measurement
 
 
@@ -78,3 +79,24 @@ OUTSIDE: Mapping[str, Truth] = {
     "saturating exponential": Truth(None, lambda s: 12000.0 * -math.expm1(-s / 10.0)),
     "linear up to 6, then flat": Truth(None, lambda s: 1000.0 * min(s, 6.0)),
 }
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """Workers below their limit: CPU follows a slow load, the second worker at 0.8 of the first's."""
+
+    noise: float = 0.05
+    intercept: float = 30.0
+
+    @property
+    def capacity(self) -> float:
+        return 2 * self.intercept + (1000.0 - self.intercept) * 1.8
+
+    def samples(self, count: int, seed: int, *, swing: float = 0.2) -> tuple[Array, Array]:
+        """CPU within 0.35 ± swing and throughput, one row a second."""
+        random = np.random.default_rng(seed)
+        hot = 0.35 + swing * np.sin(np.arange(count) / 200.0 + random.uniform(0.0, 6.0))
+        hot += 0.1 * swing * random.standard_normal(count)
+        cpu = np.clip(np.stack([hot, 0.8 * hot], axis=1), 0.01, 0.6)
+        rates = self.intercept + (1000.0 - self.intercept) * cpu
+        return cpu, rates * (1.0 + self.noise * random.standard_normal(cpu.shape))

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from bench import Figure
-from bench._truths_capacity import DESIGNS, OUTSIDE, TRUTHS, Design, Truth
-from models.capacity import CapacityModel
+from bench._truths_capacity import DESIGNS, OUTSIDE, TRUTHS, Design, LiveJob, Truth
+from models.capacity import CapacityModel, OnlineCapacity
+from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.quantities import Unknown
 
 SEEDS = 500
@@ -112,6 +113,28 @@ def free_form(
         yield Figure(f"{name}, {label}: share refused at twice the largest", float(unknown), "")
 
 
+def live() -> Iterable[Figure]:
+    """The online capacity from CPU below 0.6, with the product's prior and without one."""
+    job = LiveJob()
+    for weight in (SUGGESTED_PRIOR_WEIGHT, 0.0):
+        name = f"online, prior weight {weight:g}"
+        for count, swing in ((60, 0.01), (600, 0.1), (1800, 0.2)):
+            errors, inside = [], []
+            for seed in range(FEWER):
+                online = OnlineCapacity(prior_weight=weight).update(*job.samples(count, seed, swing=swing))
+                total = online.total()
+                if isinstance(total, Unknown):
+                    continue
+                errors.append(abs(total.mid / job.capacity - 1.0))
+                inside.append(total.low <= job.capacity <= total.high)
+            label = f"{name}, {count} s of CPU within 0.35 ± {swing:g}"
+            converged = count == 1800 and weight > 0.0
+            error = 100 * float(np.percentile(errors, 95))
+            yield Figure(f"{label}: 95th percentile error", error, "%", at_most=5.0 if converged else None)
+            yield Figure(f"{label}: coverage", float(np.mean(inside)), "")
+            yield Figure(f"{label}: share unknown", 1.0 - len(errors) / FEWER, "")
+
+
 def timing() -> Iterable[Figure]:
     """Seconds of this process, so that neighbours do not count."""
     for name, design in DESIGNS.items():
@@ -128,6 +151,7 @@ def timing() -> Iterable[Figure]:
 
 def measure() -> Iterable[Figure]:
     yield from timing()
+    yield from live()
     yield from given_form()
     yield from free_form(TRUTHS, "3 % noise", held=True)
     for noise in (0.01, 0.06):
