@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .arguments import Array
 from .judging import Judge
 from .quantities import Unknown
 from .verdict import Condition, Verdict
@@ -71,24 +72,22 @@ def _only_recovery_matters(verdict: Verdict) -> bool:
 
 def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     question = judge.question
-    evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
-    worst: tuple[float, float, str] | None = None
-    scanned = [] if isinstance(verdict.worst_moment_s, Unknown) else [verdict.worst_moment_s]
-    moments = np.unique(np.append(evenly, scanned))
-    for kind in question.kinds:
-        taken = judge.recoveries(verdict.scale_out, kind, moments, reach=CHECK_REACH)
-        shares = np.mean(taken <= question.promise.target_s, axis=1)
-        # where several moments are equally likely kept, the one with the longest recovery is shown
-        at = np.lexsort((-np.quantile(taken, 0.95, axis=1, method="inverted_cdf"), shares))[0]
-        if worst is None or shares[at] < worst[0]:
-            worst = (float(shares[at]), float(moments[at]), kind)
-    assert worst is not None
+    scanned, scanned_kind = verdict.worst_moment_s, verdict.worst_kind
+    assert not isinstance(scanned, Unknown)
+    assert not isinstance(scanned_kind, Unknown)
+    worst = _least_kept(judge, verdict.scale_out, scanned_kind, np.array([scanned]))
+    if worst[0] >= question.promise.confidence:  # else one moment has settled it
+        evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
+        moments = np.unique(np.append(evenly, scanned))
+        found = [_least_kept(judge, verdict.scale_out, kind, moments) for kind in question.kinds]
+        # where several are equally likely kept, the one with the longest recovery is shown
+        worst = min(worst, *found, key=lambda w: (w[0], -w[1]))
     change: float | Unknown = 1.0
     if verdict.scale_out != question.current:
         kind = judge.change_kind(verdict.scale_out)
         taken = judge.recoveries(verdict.scale_out, kind, np.zeros(1), reach=CHECK_REACH)
         change = float(np.mean(taken <= question.promise.target_s))
-    probability, moment, kind = worst
+    probability, _, moment, kind = worst
     return replace(
         verdict,
         excuses=(
@@ -101,6 +100,15 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
         worst_kind=kind,
         rescale_probability=change,
     )
+
+
+def _least_kept(judge: Judge, scale_out: int, kind: str, moments_s: Array) -> tuple[float, float, float, str]:
+    """The smallest share of draws back in time, their 95 % recovery, the moment and the kind."""
+    taken = judge.recoveries(scale_out, kind, moments_s, reach=CHECK_REACH)
+    shares = np.mean(taken <= judge.question.promise.target_s, axis=1)
+    long_s = np.quantile(taken, 0.95, axis=1, method="inverted_cdf")
+    at = np.lexsort((-long_s, shares))[0]
+    return float(shares[at]), float(long_s[at]), float(moments_s[at]), kind
 
 
 def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:

@@ -14,13 +14,12 @@ model that condition is left out, and the decision says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from .outlook import Outlook
-from .promise import Kept, kept
+from .promise import Kept, kept_along
 from .quantities import Interval, Unknown
 from .verdict import Condition, Excuse, Verdict, percent, rate, span
 
@@ -81,16 +80,14 @@ class Judge(Outlook):
         """The promise for these sizes and kinds: (kinds, sizes)."""
         if not sizes or not kinds:
             return Kept(np.empty((0, len(sizes))), np.empty((0, len(sizes))))
-        return kept(
-            self.arrivals[:, : math.ceil((moments_s + self.question.promise.target_s) / self.step_s)],
+        return kept_along(
+            self.input,
             capacity_rps=np.stack([self.sustained[s] for s in sizes]),
             downtime_s=np.stack([np.asarray(self.downtime[k]) for k in kinds]),
             target_s=self.question.promise.target_s,
             moments_s=moments_s,
             lag_records=self.lag_records,
             replay_s=self.engine.replay_s,
-            past_rps=self.observed_rps,
-            step_s=self.step_s,
         )
 
     def _changes(self) -> dict[int, float | Unknown]:

@@ -37,9 +37,10 @@ class Input:
         parts = max(1, math.ceil(step_s / MOMENT_STEP_S - ROUNDING))
         self.grid_s = step_s / parts
         self.past_rps = past_rps
-        grown = np.repeat(paths_rps * self.grid_s, parts, axis=1)
-        self.records = np.zeros((len(paths_rps), grown.shape[1] + 1))
-        np.cumsum(grown, axis=1, out=self.records[:, 1:])
+        self.rates_rps = np.repeat(paths_rps, parts, axis=1) if parts > 1 else paths_rps
+        self.records = np.zeros((len(paths_rps), self.rates_rps.shape[1] + 1))
+        np.cumsum(self.rates_rps, axis=1, out=self.records[:, 1:])
+        self.records *= self.grid_s
         self.end_s = step_s * paths_rps.shape[1]
 
     def at(self, times_s: Array) -> Array:
@@ -47,7 +48,8 @@ class Input:
         position = times_s / self.grid_s
         position = np.where(abs(position - np.rint(position)) < 1e-6, np.rint(position), position)
         cell = np.clip(np.floor(position).astype(np.intp), 0, self.records.shape[1] - 1)
-        value = self.records[:, cell]
+        in_a_row = len(cell) > 0 and bool((np.diff(cell) == 1).all())
+        value = self.records[:, cell[0] : cell[0] + len(cell)] if in_a_row else self.records[:, cell]
         share = np.where(position > 0, position - cell, 0.0)
         if share.any():
             following = self.records[:, np.minimum(cell + 1, self.records.shape[1] - 1)]
@@ -70,7 +72,7 @@ class Failures:
         self.after = input_.at(moments_s + target_s)
         self.rows = len(moments_s) + math.ceil(target_s / self.grid_s - ROUNDING)
         self.records = input_.records[:, : self.rows + 1]
-        self.fastest_rps: Array = np.diff(self.records, axis=1).max(axis=1) / self.grid_s
+        self.fastest_rps: Array = input_.rates_rps[:, : self.rows].max(axis=1)
         self.rounding = ROUNDING * (lag_records + float(self.records[:, -1].max()))
 
     def needed_rps(self, downtime_s: Array) -> Array:

@@ -35,6 +35,8 @@ class Outlook:
         self.observed_rps, self.lag_records, self.step_s = observed_rps, lag_records, float(forecast.step_s)
         self.arrivals = question.arrivals
         self.peaks: Array = self.arrivals.max(axis=1)
+        past = np.full(len(self.arrivals), self.observed_rps)
+        self.input = Input(self.arrivals, step_s=self.step_s, past_rps=past)
         mid = np.asarray(forecast.mid, dtype=np.float64)[: self.arrivals.shape[1]]
         self.projected_rps = float(largest_bin_mean(mid))
         paths = len(self.arrivals)
@@ -61,13 +63,6 @@ class Outlook:
         return self.engine.dead_s(drawn, rate_rps=self.observed_rps)
 
     @cached_property
-    def _input(self) -> tuple[Input, Array]:
-        """What arrives, cumulated and as rates, second by second."""
-        past = np.full(len(self.arrivals), self.observed_rps)
-        input_ = Input(self.arrivals, step_s=self.step_s, past_rps=past)
-        return input_, np.diff(input_.records, axis=1) / input_.grid_s
-
-    @cached_property
     def peak_in_words(self) -> tuple[str, str]:
         """5 and 95 % of the largest rate to come."""
         low, high = np.quantile(self.peaks, [0.05, 0.95])
@@ -86,12 +81,11 @@ class Outlook:
         downtime = self.downtime[kind]
         assert not isinstance(downtime, Unknown)
         target = self.question.promise.target_s
-        input_, rates = self._input
-        grid = input_.grid_s
+        rates, grid = self.input.rates_rps, self.input.grid_s
         begins = np.rint(moments_s / grid).astype(np.intp)
         length = math.ceil(reach * target / grid)
         columns = np.minimum(begins[:, None] + np.arange(length), rates.shape[1] - 1)
-        lag = np.stack([self._lag(scale_out, input_, float(b * grid), rates[:, b]) for b in begins])
+        lag = np.stack([self._lag(scale_out, float(b * grid), rates[:, b]) for b in begins])
         taken: Array = self.engine.recovery_s(
             rates[:, columns].transpose(1, 0, 2).reshape(-1, length),
             capacity_rps=np.tile(self.capacity[scale_out], len(begins)),
@@ -103,10 +97,10 @@ class Outlook:
         )
         return taken.reshape(len(begins), -1)
 
-    def _lag(self, scale_out: int, input_: Input, moment_s: float, rate_rps: Array) -> Array:
+    def _lag(self, scale_out: int, moment_s: float, rate_rps: Array) -> Array:
         """What a failure at this moment meets: the backlog or the open batch, and what is repeated."""
         behind = backlog_records(
-            input_,
+            self.input,
             capacity_rps=self.sustained[scale_out],
             lag_records=self.lag_records,
             moment_s=moment_s,
@@ -115,7 +109,7 @@ class Outlook:
             rate_rps, capacity_rps=self.capacity[scale_out], scale_out=scale_out, phase=self.phase
         )
         ends = np.array([moment_s, moment_s - self.engine.replay_s])
-        repeated = -np.diff(input_.at(ends), axis=1)[:, 0]
+        repeated = -np.diff(self.input.at(ends), axis=1)[:, 0]
         result: Array = np.maximum(behind, unread) + repeated
         return result
 

@@ -84,23 +84,43 @@ def kept(
         paths[:, 0] if past_rps is None else np.full(len(paths), number("past_rps", past_rps, at_least=0.0))
     )
 
-    input_ = Input(paths, step_s=step, past_rps=past)
-    count = max(1, math.ceil(last / input_.grid_s - ROUNDING))
+    lead = downtime.shape[:-1]
+    result = kept_along(
+        Input(paths, step_s=step, past_rps=past),
+        capacity_rps=capacity,
+        downtime_s=downtime.reshape(-1, len(paths)),
+        target_s=target,
+        moments_s=last,
+        lag_records=lag,
+        replay_s=replay,
+    )
+    shape = (*lead, len(capacity))
+    return Kept(result.probability.reshape(shape), result.worst_moment_s.reshape(shape))
+
+
+def kept_along(
+    input_: Input,
+    *,
+    capacity_rps: Array,
+    downtime_s: Array,
+    target_s: float,
+    moments_s: float,
+    lag_records: float,
+    replay_s: float,
+) -> Kept:
+    """`kept` for an input that is cumulated already and values that are checked; downtimes (kinds, paths)."""
+    count = max(1, math.ceil(moments_s / input_.grid_s - ROUNDING))
     moments: Array = input_.grid_s * np.arange(count, dtype=np.float64)
-    if moments[-1] + target > input_.end_s * (1 + ROUNDING):
+    if moments[-1] + target_s > input_.end_s * (1 + ROUNDING):
         raise Misuse(
             "paths_rps",
-            f"reach {input_.end_s:g} s, but a failure at {moments[-1]:g} s is judged {target:g} s later:"
-            f" forecast at least {moments[-1] + target:g} s",
+            f"reach {input_.end_s:g} s, but a failure at {moments[-1]:g} s is judged {target_s:g} s later:"
+            f" forecast at least {moments[-1] + target_s:g} s",
         )
-    kinds = np.maximum(downtime.reshape(-1, len(paths)), SHORTEST_DOWNTIME_S)
-    probability, worst = _worst(
-        Failures(input_, moments_s=moments, target_s=target, lag_records=lag, replay_s=replay),
-        capacity,
-        kinds,
+    failures = Failures(
+        input_, moments_s=moments, target_s=target_s, lag_records=lag_records, replay_s=replay_s
     )
-    shape = (*downtime.shape[:-1], len(capacity))
-    return Kept(probability.reshape(shape), worst.reshape(shape))
+    return Kept(*_worst(failures, capacity_rps, np.maximum(downtime_s, SHORTEST_DOWNTIME_S)))
 
 
 def _worst(failures: Failures, capacity: Array, downtime: Array) -> tuple[Array, Array]:
