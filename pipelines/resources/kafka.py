@@ -69,8 +69,8 @@ log.retention.check.interval.ms=60000
 file.delete.delay.ms=1000
 """
 
-# Measured on two cores: half the processor time to start (2.8 s instead of 5.4 s), and no more per record than
-# with the optimising compiler and its threads (3–4 s instead of 4–8 s for two million of 100 bytes).
+# Measured on two cores: half the processor time to start (2.8 s instead of 5.4 s), and no more per record
+# than with the optimising compiler and its threads (3–4 s instead of 4–8 s for two million of 100 bytes).
 LIGHT = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
