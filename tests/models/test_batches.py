@@ -183,6 +183,29 @@ class TestByHand:
         job = self.JOB | {"trigger_s": trigger_s}
         assert float(batch_recovery_seconds(rates, downtime_s=10.0, band_s=8.0, **job)) == 10.0
 
+    @pytest.mark.parametrize(("burst_at_s", "forgiven"), [(18, False), (22, False), (24, True), (40, True)])
+    def test_it_has_to_stay_for_fifteen_seconds(self, burst_at_s, forgiven):
+        """Commits at 7.7, 9.6, 11.2, 12.7 …: in a band of 3.5 s from 11.2, to last until 26.2."""
+        calm, rates = np.full(300, 100.0), np.full(300, 100.0)
+        rates[burst_at_s : burst_at_s + 3] = 2000.0  # its first record is too old 3.5 s later
+        job = self.JOB | {"capacity_rps": 300.0}
+        expected, answer = (
+            float(batch_recovery_seconds(x, downtime_s=5.0, band_s=3.5, **job)) for x in (calm, rates)
+        )
+        assert expected == pytest.approx(11.185, abs=1e-3)
+        assert (answer == expected) is forgiven
+        assert forgiven or answer > burst_at_s
+
+    @pytest.mark.parametrize(("burst_at_s", "forgiven"), [(36, False), (38, False), (40, True), (55, True)])
+    def test_it_has_to_stay_for_three_batches(self, burst_at_s, forgiven):
+        """Commits at 13, 23, 33, 43: recovered at 13 if the next three are in time."""
+        rates = np.full(300, 100.0)
+        rates[burst_at_s : burst_at_s + 3] = 5000.0
+        job = self.JOB | {"capacity_rps": 500.0, "trigger_s": 10.0}
+        answer = float(batch_recovery_seconds(rates, downtime_s=10.0, band_s=14.0, **job))
+        assert (answer == pytest.approx(13.0)) is forgiven
+        assert forgiven or answer > burst_at_s
+
     def test_never_before_the_first_commit(self):
         """A lag that has not left its band yet does not make a job recovered that is still down."""
         answer = batch_recovery_seconds(np.full(300, 100.0), downtime_s=2.0, band_s=60.0, **self.JOB)

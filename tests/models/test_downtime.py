@@ -113,6 +113,11 @@ class TestNoReturn:
         assert model.interval("driver_kill").high == math.inf
         assert "1 of them without return" in model.describe("driver_kill")
 
+    def test_the_others_are_as_long_as_before(self):
+        back, lost = DowntimeModel.fit(drills([30.0] * 8)), DowntimeModel.fit(drills([30.0] * 8 + [math.inf]))
+        expected = back.quantiles("driver_kill", [0.2, 0.5, 0.9])
+        np.testing.assert_allclose(lost.quantiles("driver_kill", [0.18, 0.45, 0.81]), expected)
+
     def test_unless_it_is_rare(self):
         model = DowntimeModel.fit(drills([30.0] * 48 + [math.inf]))
         assert math.isfinite(model.interval("driver_kill").high)

@@ -293,6 +293,14 @@ class TestZeroIsAValue:
         answer = recovery_seconds(arrivals, capacity_rps=100.0, downtime_s=10.0)
         assert float(answer) == pytest.approx(40.0)
 
+    def test_what_comes_after_the_catch_up_does_not_undo_it(self):
+        arrivals = np.r_[np.full(30, 100.0), np.zeros(30), np.full(200, 5000.0)]
+        capacity = np.array([100.0, 50.0, 40.0])  # 3 000 records at 100/s, and at 50/s not before the flood
+        answer = recovery_seconds(arrivals, capacity_rps=capacity, downtime_s=10.0)
+        np.testing.assert_allclose(answer, [40.0, math.inf, math.inf])
+        pause = recovery_seconds(arrivals, capacity_rps=capacity[1], downtime_s=0.0)
+        assert float(pause) == 0.0
+
 
 FLAT = [10.0] * 10
 
