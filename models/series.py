@@ -138,6 +138,7 @@ def periods(
         period = _strongest_scale(rest, significance, generator)
         if period is None or any(abs(period - known) <= 0.05 * known for known in found):
             break
+        rest = _straightened(rest, period)
         after = rest - profile(rest, period=period)[np.arange(rest.size) % period]
         # Phase means explain one part in the number of cycles of any noise: that much is no sign of a period.
         by_chance = float(np.nanvar(rest)) * min(1.0, period / int(np.isfinite(rest).sum()))
@@ -187,21 +188,34 @@ def _strongest_scale(rest: Array, significance: float, generator: np.random.Gene
 
 
 def _refined(rest: Array, *, about: int, within: int) -> int:
-    """The period near `about` whose first harmonics leave the smallest squares."""
+    """The period near `about` whose first harmonics, beside a straight line, leave the smallest squares."""
     reach = max(within, about // 20)
     coarse = max(1, about // 128)
     blocks = block_means(rest, size=coarse)
+    first = rest.size % coarse + (coarse - 1) / 2
+    tried = range(max(2, about - reach), min(about + reach, rest.size // 2) + 1)
+    return min(tried, key=lambda period: _harmonic_fit(blocks, first, coarse, period)[0])
+
+
+def _straightened(rest: Array, period: int) -> Array:
+    """Without the line that stands beside the period: one fitted alone tilts with an unfinished cycle."""
+    coarse = max(1, period // 128)
+    first = rest.size % coarse + (coarse - 1) / 2
+    _, level, slope = _harmonic_fit(block_means(rest, size=coarse), first, coarse, period)
+    result: Array = rest - level - slope * np.arange(rest.size)
+    return result
+
+
+def _harmonic_fit(blocks: Array, first: float, coarse: int, period: int) -> tuple[float, float, float]:
+    """Squares left by the first harmonics and a line, and the line's level and slope per step."""
     seen = np.isfinite(blocks)
-    at = np.arange(blocks.size, dtype=np.float64)[seen] * coarse
-    target = blocks[seen] - blocks[seen].mean()
-    best = (math.inf, about)
-    for period in range(max(2, about - reach), min(about + reach, rest.size // 2) + 1):
-        harmonic = np.arange(1, min(HARMONICS, period // 2) + 1)
-        angle = 2.0 * np.pi / period * at[:, None] * harmonic
-        columns = np.hstack((np.cos(angle), np.sin(angle), np.ones((at.size, 1))))
-        gram = columns.T @ columns
-        gram[np.diag_indices_from(gram)] += 1e-9 * at.size
-        projected = columns.T @ target
-        left = float(target @ target - projected @ np.linalg.solve(gram, projected))
-        best = min(best, (left, period))
-    return best[1]
+    at = (first + coarse * np.arange(blocks.size, dtype=np.float64))[seen]
+    length = max(1.0, float(at[-1]))
+    angle = 2.0 * np.pi / period * at[:, None] * np.arange(1, min(HARMONICS, period // 2) + 1)
+    columns = np.hstack((np.ones((at.size, 1)), at[:, None] / length, np.cos(angle), np.sin(angle)))
+    target = blocks[seen]
+    gram = columns.T @ columns
+    gram[np.diag_indices_from(gram)] += 1e-9 * at.size
+    projected = columns.T @ target
+    solution = np.linalg.solve(gram, projected)
+    return float(target @ target - projected @ solution), float(solution[0]), float(solution[1]) / length

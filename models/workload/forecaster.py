@@ -1,0 +1,260 @@
+"""What will the arrival rate be, until the next decision has taken effect and a failure is worked off?
+
+`fit_forecast` is slow (seconds: orders, coefficients, back-test) and belongs off the hot path; what it
+returns takes in new observations and forecasts in milliseconds, and survives as JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arguments import Array, number, numbers, whole
+from ..quantities import Interval, Json, Misuse, Unknown
+from ..series import periods
+from . import arima, backtest, bands
+from .backtest import BacktestError, Candidate
+from .fourier import NO_CURVE, fit_curve
+from .naive import LastValue, RecentMedian, SeasonalNaive
+
+MOST_POINTS = 20_000  # judgement: a week at 30 s; older values say little about the next half hour
+LONGEST_HORIZON_STEPS = 20_000  # judgement: more is a step in the wrong unit
+LONGEST_MEDIAN = 120  # judgement: its noise is then an eighth of one value's
+SHORTEST_MEDIAN = 20  # judgement: its noise is then a quarter of one value's
+SCHEMA = 1
+
+_KINDS: Mapping[str, Any] = {
+    kind.kind: kind for kind in (LastValue, SeasonalNaive, RecentMedian, arima.Arima)
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The rate over the horizon: H steps from the newest observation on."""
+
+    step_s: float
+    mid: Array
+    low: Array
+    high: Array
+    paths: Array
+    """(P, H): equally likely ways the rate may take, errors hanging together as they did in the past."""
+    peak: Interval
+    """The maximum over the horizon."""
+    confidence: float
+    model: str
+    why: str
+    backtest: Mapping[str, BacktestError]
+    """Every candidate's error over the horizon; empty where the history is too short for any."""
+
+    @property
+    def horizon_s(self) -> float:
+        """How far does it reach?"""
+        return self.step_s * len(self.mid)
+
+
+class Forecaster:
+    """A fitted forecast: `update` with what was observed since, `predict` from there on."""
+
+    def __init__(
+        self,
+        *,
+        step_s: float,
+        steps: int,
+        seed: int,
+        model: Candidate,
+        spread: bands.Spread,
+        why: str,
+        errors: Mapping[str, BacktestError],
+    ) -> None:
+        self.step_s = step_s
+        self.steps = steps
+        self.seed = seed
+        self.why = why
+        self.backtest = dict(errors)
+        self._model = model
+        self._spread = spread
+
+    @property
+    def model(self) -> str:
+        """Which candidate forecasts?"""
+        return self._model.name
+
+    def update(self, new_rps: Any) -> Forecaster:
+        """Take in the rates observed since, oldest first, one per step; NaN where nothing was observed.
+
+        In one piece or in many makes no difference. The forecaster itself changes, and is returned.
+        """
+        self._model.see(_rates("new_rps", new_rps))
+        return self
+
+    def predict(self, *, paths: int = 200) -> Forecast:
+        """What will the rate be over the horizon? The same paths around the forecast at every call."""
+        count = whole("paths", paths)
+        mid = np.maximum(self._model.ahead(self.steps), 0.0)
+        every = self._spread.paths(mid)
+        low, high = bands.between(every, mid)
+        generator = np.random.default_rng(self.seed)
+        rounds = [generator.permutation(len(every)) for _ in range(-(-count // len(every)))]
+        drawn = every[np.concatenate(rounds)[:count]]
+        for array in (mid, low, high, drawn):
+            array.setflags(write=False)
+        return Forecast(
+            step_s=self.step_s,
+            mid=mid,
+            low=low,
+            high=high,
+            paths=drawn,
+            peak=bands.peak(self._spread, every, mid),
+            confidence=bands.CONFIDENCE,
+            model=self.model,
+            why=self.why,
+            backtest=self.backtest,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The fitted state as plain JSON; numpy alone evaluates it."""
+        return {
+            "schema": SCHEMA,
+            "step_s": self.step_s,
+            "steps": self.steps,
+            "seed": self.seed,
+            "model": self._model.to_json(),
+            "spread": self._spread.to_json(),
+            "why": self.why,
+            "backtest": {name: _error_to_json(error) for name, error in self.backtest.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Forecaster:
+        """The forecaster as it was when `to_json` was called."""
+        if data.get("schema") != SCHEMA:
+            raise Misuse("data", f"must be a forecaster of schema {SCHEMA}, got {data.get('schema')!r}")
+        return cls(
+            step_s=float(data["step_s"]),
+            steps=int(data["steps"]),
+            seed=int(data["seed"]),
+            model=_KINDS[data["model"]["kind"]].from_json(data["model"]),
+            spread=bands.Spread.from_json(data["spread"]),
+            why=str(data["why"]),
+            errors={name: _error_from_json(error) for name, error in data["backtest"].items()},
+        )
+
+
+def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecaster:
+    """Which model forecasts this rate best over the horizon, fitted and ready to be updated?
+
+    `history_rps`: rates at a regular step, oldest first, NaN where nothing was observed. The horizon is the
+    smallest whole number of steps that covers `horizon_s`.
+    """
+    values = _rates("history_rps", history_rps)
+    step = number("step_s", step_s, above=0.0)
+    steps = math.ceil(number("horizon_s", horizon_s, above=0.0) / step - 1e-9)
+    if steps > LONGEST_HORIZON_STEPS:
+        raise Misuse(
+            "horizon_s", f"is {steps} steps of {step:g} s; at most {LONGEST_HORIZON_STEPS} are forecast"
+        )
+    seed = whole("seed", seed, at_least=0)
+    observed = np.flatnonzero(~np.isnan(values))
+    if not observed.size:
+        raise Misuse(
+            "history_rps", "holds no observation; at least one observed rate is needed to forecast from"
+        )
+    shortened = values.size - observed[0] > MOST_POINTS
+    # Steps before the first observation say nothing; those after the last are a gap to be bridged.
+    values = values[max(int(observed[0]), values.size - MOST_POINTS) :]
+    where = backtest.plan(values.size, steps=steps)
+    found = periods(values, seed=seed)
+    naive: list[Candidate] = [LastValue(), *(SeasonalNaive(period=p) for p in found)]
+    models: list[Candidate] = []
+    if where.origins and float(np.nanstd(values)) > 0.0:
+        models += _models(values[: where.origins[0]], found, steps)
+    candidates = naive + models
+    trials = [backtest.run(candidate, values, where) for candidate in candidates]
+    choice = backtest.choose(trials, where, naive=len(naive))
+    notes = [choice.why] if where.origins else ["last value: one observation says nothing about errors"]
+    if where.origins and where.steps < steps:
+        notes.append(
+            f"the history holds no {steps} steps to test on; errors over {where.steps} are extended as √time"
+        )
+    if where.independent < bands.FEW_HORIZONS:
+        notes.append(
+            f"{len(observed)} observations: a prior of {bands.PRIOR_SHARE:.0%} of the rate widens the band"
+        )
+    if shortened:
+        notes.append(f"only the newest {MOST_POINTS} steps were used; a longer step_s reaches further back")
+    missing = int(np.isnan(values).sum())
+    if missing:
+        notes.append(f"{missing} of {values.size} steps are missing")
+    winner = _settled(candidates[choice.index], values)
+    return Forecaster(
+        step_s=step,
+        steps=steps,
+        seed=seed,
+        model=winner,
+        spread=bands.spread(trials[choice.index], where, horizon=steps, history=values, seed=seed),
+        why="; ".join(notes),
+        errors={trial.name: trial.error() for trial in trials if len(trial.losses)},
+    )
+
+
+def forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecast:
+    """What will the rate be over the horizon? Fitting and predicting in one; slow for long histories."""
+    return fit_forecast(history_rps, step_s=step_s, horizon_s=horizon_s, seed=seed).predict()
+
+
+def _rates(name: str, values: Any) -> Array:
+    rates = numbers(name, values, at_least=0.0, missing_allowed=True)
+    if rates.ndim == 0:
+        rates = rates[None]
+    if rates.ndim != 1:
+        raise Misuse(name, f"must be one series of rates, got shape {rates.shape}")
+    return rates
+
+
+def _models(before: Array, found: tuple[int, ...], steps: int) -> list[Candidate]:
+    """Candidates fitted on what came before the first origin."""
+    models: list[Candidate] = []
+    if before.size >= SHORTEST_MEDIAN:
+        models.append(RecentMedian(window=min(max(2 * steps, SHORTEST_MEDIAN), LONGEST_MEDIAN, before.size)))
+    seen = tuple(p for p in found if p <= before.size)
+    # Beside a period, a model that returns to one level all day long only costs time.
+    models += arima.fit_variants(before, NO_CURVE, settling=not seen)
+    if seen and int((~np.isnan(before)).sum()) >= arima.FEWEST_POINTS:
+        models += arima.fit_variants(before, fit_curve(before, seen))
+    return models
+
+
+def _settled(winner: Candidate, values: Array) -> Candidate:
+    """The winner with coefficients and state from the whole history."""
+    fresh: Candidate
+    if isinstance(winner, arima.Arima):
+        fresh = arima.refit(winner, values)
+    elif isinstance(winner, SeasonalNaive):
+        fresh = SeasonalNaive(period=winner.period)
+    elif isinstance(winner, RecentMedian):
+        fresh = RecentMedian(window=winner.window)
+    else:
+        fresh = LastValue()
+    fresh.see(values)
+    return fresh
+
+
+def _error_to_json(error: BacktestError) -> dict[str, Any]:
+    wape = None if isinstance(error.wape, Unknown) else error.wape
+    reason = error.wape.reason if isinstance(error.wape, Unknown) else None
+    return {
+        "mae_rps": error.mae_rps,
+        "wape": wape,
+        "wape_unknown": reason,
+        "origins": error.origins,
+        "steps": error.steps,
+    }
+
+
+def _error_from_json(data: Json) -> BacktestError:
+    wape = Unknown(str(data["wape_unknown"])) if data["wape"] is None else float(data["wape"])
+    return BacktestError(float(data["mae_rps"]), wape, int(data["origins"]), int(data["steps"]))

@@ -1,0 +1,150 @@
+"""What would somebody without a model expect: the same as now, as one period ago, or as usual of late?
+
+    last value        f(t + h) = y(t)
+    seasonal naive    f(t + h) = y(t + h − P)
+    recent median     f(t + h) = median of the last W observed values; of the last 12 only once all of
+                      those were on one side of it, because then the level has moved
+
+A missing value is replaced by what the candidate itself expected, so that a gap never reads as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..arguments import Array
+from ..quantities import Json
+
+ONE_SIDED = 12  # of noise around one level about one value in 4 000 completes such a run
+
+
+class LastValue:
+    """The newest observed value, repeated."""
+
+    kind = "last"
+    name = "last value"
+
+    def __init__(self, *, last: float = 0.0) -> None:
+        self.last = last
+
+    def see(self, values: Array) -> None:
+        """Take in what was observed since."""
+        observed = values[~np.isnan(values)]
+        if observed.size:
+            self.last = float(observed[-1])
+
+    def ahead(self, steps: int) -> Array:
+        """What comes in the next `steps` steps?"""
+        return np.full(steps, self.last)
+
+    def to_json(self) -> dict[str, object]:
+        """The state as plain JSON."""
+        return {"kind": self.kind, "last": self.last}
+
+    @classmethod
+    def from_json(cls, data: Json) -> LastValue:
+        """The candidate as it was when `to_json` was called."""
+        return cls(last=float(data["last"]))
+
+
+class SeasonalNaive:
+    """The value one period ago."""
+
+    kind = "seasonal"
+
+    def __init__(self, *, period: int, ring: Sequence[float] = (), last: float = 0.0) -> None:
+        self.period = period
+        self.ring = list(ring)
+        """The last `period` values, oldest first."""
+        self.last = last
+
+    @property
+    def name(self) -> str:
+        """As it is called in reports."""
+        return f"seasonal naive {self.period}"
+
+    def see(self, values: Array) -> None:
+        """Take in what was observed since."""
+        for value in values.tolist():
+            if value == value:
+                self.last = value
+            elif len(self.ring) >= self.period:
+                value = self.ring[-self.period]
+            else:
+                value = self.last
+            self.ring.append(value)
+        del self.ring[: -self.period]
+
+    def ahead(self, steps: int) -> Array:
+        """What comes in the next `steps` steps? Before one full period was seen, the last value."""
+        if len(self.ring) < self.period:
+            return np.full(steps, self.last)
+        return np.resize(np.array(self.ring), steps)
+
+    def to_json(self) -> dict[str, object]:
+        """The state as plain JSON."""
+        return {"kind": self.kind, "period": self.period, "ring": list(self.ring), "last": self.last}
+
+    @classmethod
+    def from_json(cls, data: Json) -> SeasonalNaive:
+        """The candidate as it was when `to_json` was called."""
+        return cls(
+            period=int(data["period"]), ring=[float(v) for v in data["ring"]], last=float(data["last"])
+        )
+
+
+class RecentMedian:
+    """The middle of the newest observed values: what spikes and noise leave standing."""
+
+    kind = "median"
+
+    def __init__(self, *, window: int, recent: Sequence[float] = (), run: int = 0) -> None:
+        self.window = window
+        self.recent = list(recent)
+        self.run = run
+        """How many values in a row were above (positive) or below (negative) the median before them."""
+
+    @property
+    def name(self) -> str:
+        """As it is called in reports."""
+        return f"median of {self.window}"
+
+    def see(self, values: Array) -> None:
+        """Take in what was observed since."""
+        for value in values[~np.isnan(values)].tolist():
+            middle = self._middle()
+            if value == middle or not self.recent:
+                self.run = 0
+            elif value > middle:
+                self.run = max(self.run, 0) + 1
+            else:
+                self.run = min(self.run, 0) - 1
+            self.recent.append(value)
+            del self.recent[: -self.window]
+            if abs(self.run) >= ONE_SIDED:
+                del self.recent[:-ONE_SIDED]
+                self.run = 0
+
+    def _middle(self) -> float:
+        ordered = sorted(self.recent)
+        half = len(ordered) // 2
+        if not ordered:
+            return 0.0
+        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+    def ahead(self, steps: int) -> Array:
+        """What comes in the next `steps` steps?"""
+        return np.full(steps, self._middle())
+
+    def to_json(self) -> dict[str, object]:
+        """The state as plain JSON."""
+        return {"kind": self.kind, "window": self.window, "recent": list(self.recent), "run": self.run}
+
+    @classmethod
+    def from_json(cls, data: Json) -> RecentMedian:
+        """The candidate as it was when `to_json` was called."""
+        return cls(
+            window=int(data["window"]), recent=[float(v) for v in data["recent"]], run=int(data["run"])
+        )
