@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from models.engine import ContinuousEngine
+from models.optimise.engine import ContinuousEngine
+from models.optimise.question import Question
 from models.promise import Promise
 from models.quantities import Interval
-from models.question import Question
 
 
 @dataclass(frozen=True)

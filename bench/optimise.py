@@ -13,9 +13,9 @@ import numpy as np
 
 from bench import Figure
 from bench._truths_optimise import Paths, question
-from models.engine import BatchEngine
 from models.optimise import decide
-from models.question import Question
+from models.optimise.engine import BatchEngine
+from models.optimise.question import Question
 
 REPEATS = 9
 MEMORY_MB = 300.0

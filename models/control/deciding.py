@@ -12,8 +12,8 @@ from models.quantities import Interval, Unknown
 from .records import plain
 
 if TYPE_CHECKING:
-    from models.engine import Engine
-    from models.question import KnowsDowntime, KnowsLatency
+    from models.optimise.engine import Engine
+    from models.optimise.question import KnowsDowntime, KnowsLatency
 
     from .settings import Settings
 
@@ -40,7 +40,7 @@ class Models:
     downtime: KnowsDowntime | Unknown = NO_DOWNTIME
     latency: KnowsLatency | Unknown = NO_LATENCY
     engine: Engine | Unknown = NO_ENGINE
-    """How the job reads its input: a `models.engine` BatchEngine or ContinuousEngine."""
+    """How the job reads its input: a `models.optimise.engine` BatchEngine or ContinuousEngine."""
     version: str = "none"
 
 

@@ -30,7 +30,7 @@ from models.control import (
     step,
 )
 from models.control.optimiser import by_optimise
-from models.engine import BatchEngine
+from models.optimise.engine import BatchEngine
 from models.observation import Observation
 from models.promise import Promise
 from models.quantities import (

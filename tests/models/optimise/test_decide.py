@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
 from models.downtime import DowntimeModel
-from models.engine import BatchEngine, ContinuousEngine
-from models.in_batches import first_true
 from models.optimise import Decision, aligned_scale_outs, decide
+from models.optimise.engine import BatchEngine, ContinuousEngine
+from models.optimise.in_batches import first_true
 from models.promise import Promise
 from models.quantities import Interval, Misuse, RecoveryEvent, Unknown
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from models.optimise.verdict import percent, rate, recovery, seconds, span
 from models.quantities import Interval
-from models.verdict import percent, rate, recovery, seconds, span
 
 pytestmark = pytest.mark.fast
 

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..promise import Kept, kept_along
+from ..quantities import Interval, Unknown
 from .outlook import Outlook
-from .promise import Kept, kept_along
-from .quantities import Interval, Unknown
 from .verdict import Condition, Excuse, Verdict, percent, rate, span
 
 NO_FIGURES = Unknown("worked out for the chosen size and its neighbours only")

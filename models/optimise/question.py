@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from .arguments import Array, number, numbers, whole
+from ..arguments import Array, number, numbers, whole
+from ..promise import Promise
+from ..quantities import FAILURE_KINDS, Interval, Misuse, Unknown
 from .change_cost import STAY_S
 from .engine import BatchEngine, ContinuousEngine, Engine
-from .promise import Promise
-from .quantities import FAILURE_KINDS, Interval, Misuse, Unknown
 
 if TYPE_CHECKING:
-    from .workload import Forecast
+    from ..workload import Forecast
 
 
 NO_ENGINE = Unknown("the engine was not described")

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..quantities import Interval, Unknown
 from .change_cost import ChangeCost
-from .quantities import Interval, Unknown
 
 Status = Literal["feasible", "infeasible", "unknown"]
 Condition = Literal["capacity", "recovery", "observed", "forecast", "latency", "rescale"]

@@ -16,8 +16,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .arguments import Array, whole
-from .quantities import Interval
+from ..arguments import Array, whole
+from ..quantities import Interval
 
 SUREST = 0.9999  # judgement: an interval that claims certainty is read as this
 

@@ -1,10 +1,10 @@
 """What is the smallest size that keeps the promise for the load that is coming, and why no other?
 
-Every candidate gets a verdict (`models.judging`); the smallest feasible one wins. There are few sizes and
+Every candidate gets a verdict (`.judging`); the smallest feasible one wins. There are few sizes and
 every one must be explained, so they are enumerated. Beyond that, four rules, none of which needs a memory:
 
 * the present size is kept while it is behind: nothing is taken away from a job that works off a lag;
-* fewer executors only where that saves more than the move costs (`models.change_cost`);
+* fewer executors only where that saves more than the move costs (`.change_cost`);
 * where no size is feasible, but some are held back only by something nobody has measured, the present size
   if it is one of them, else the smallest larger one; otherwise the largest whose capacity is known, and never
   one smaller than the present. Either way an alarm says by how much the promise is missed and which
@@ -19,17 +19,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from .candidates import aligned_scale_outs
+from ..quantities import Interval, Unknown
+from ..recovery import utilisation_limit
 from .change_cost import ChangeCost, change_cost
 from .in_batches import confirmed
 from .judging import Judge, unmeasured
 from .outlook import FIGURES_REACH
-from .quantities import Interval, Unknown
 from .question import Question
-from .recovery import utilisation_limit
-from .verdict import Decision, Excuse, Verdict, percent, rate, recovery, span
-
-__all__ = ["aligned_scale_outs", "decide", "Decision", "Excuse", "Question", "Verdict"]
+from .verdict import Decision, Verdict, percent, rate, recovery, span
 
 NONE_FEASIBLE = Unknown("no size is known to keep the promise")
 NOT_WEIGHED = Unknown("no move to fewer executors was weighed")

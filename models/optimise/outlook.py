@@ -11,11 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
-from .arguments import Array
+from ..arguments import Array
+from ..moments import Input, backlog_records
+from ..quantities import Interval, Unknown
 from .draws import capacity_draws, normal_draws
 from .engine import Engine, largest_bin_mean
-from .moments import Input, backlog_records
-from .quantities import Interval, Unknown
 from .question import Question
 from .verdict import rate
 

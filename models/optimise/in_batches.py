@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from .arguments import Array
+from ..arguments import Array
+from ..quantities import Unknown
 from .judging import Judge
-from .quantities import Unknown
 from .verdict import Condition, Verdict
 
 STEPPED: tuple[Condition, ...] = ("recovery", "rescale")

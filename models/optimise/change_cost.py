@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .arguments import number, whole
+from ..arguments import number, whole
 
 STAY_S = 3600.0  # judgement: a daily load moves by an executor in about an hour; better the job's own record
 

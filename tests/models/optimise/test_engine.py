@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from models.engine import BatchEngine, ContinuousEngine, largest_bin_mean
+from models.optimise.engine import BatchEngine, ContinuousEngine, largest_bin_mean
 from models.recovery import batch_recovery_seconds, recovery_seconds
 
 pytestmark = pytest.mark.fast

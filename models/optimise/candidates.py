@@ -6,8 +6,8 @@ as many waves as a smaller one is not faster, only dearer. So the candidates are
 
 from __future__ import annotations
 
-from .arguments import whole
-from .quantities import Misuse
+from ..arguments import whole
+from ..quantities import Misuse
 
 
 def aligned_scale_outs(low: int, high: int, *, tasks: int | None = None) -> tuple[int, ...]:
