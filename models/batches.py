@@ -194,6 +194,8 @@ def first_batch_start_s(
         raise Misuse("capacity_rps", "must be > 0: no first batch is ever committed without a capacity")
     if bool((limit <= 0).any()):
         raise Misuse("limit_records", "must be > 0 (inf for no limit)")
-    limited = np.where(np.isinf(limit) | np.isinf(down), -np.inf, down - overhead - limit / capacity)
+    lost = np.isinf(down)
+    down = np.where(lost, 0.0, down)
+    limited = np.where(np.isinf(limit), -np.inf, down - overhead - limit / capacity)
     whole = (down - overhead - lag / capacity) / (1.0 + rate / capacity)
-    return np.asarray(np.maximum(0.0, np.maximum(limited, whole)))
+    return np.where(lost, np.inf, np.maximum(0.0, np.maximum(limited, whole)))

@@ -6,8 +6,8 @@ with mean ȳ and squared deviations S give the next one a Student-t with ν = ν
 
     μ = (κ₀ μ₀ + n ȳ) / (κ₀ + n),    scale² = (1 + 1/(κ₀ + n)) · (ν₀ σ₀² + S + κ₀ n (ȳ − μ₀)²/(κ₀ + n)) / ν
 
-so few events are shrunk to the prior, a prior that is far off widens the interval instead of bending it, and
-many events speak for themselves. The 1 s keeps a downtime of zero a value. An event after which the job never
+so few events are shrunk to the prior, and many speak for themselves. A prior that the events contradict gives
+way: where z² = (ȳ − μ₀)²/(σ₀² (1/κ₀ + 1/n)) exceeds Z², its weight κ₀ is cut to κ₀ Z²/z². The 1 s keeps a downtime of zero a value. An event after which the job never
 came back (downtime inf) leaves the distribution a share of inf, lost/(n + lost + 1): no scale-out can promise
 that away.
 
@@ -31,6 +31,10 @@ from .arguments import Array, number, numbers, whole
 from .downtime_priors import DowntimePrior, downtime_priors
 from .quantities import EVENT_KINDS, Interval, Json, Misuse, RecoveryEvent
 from .students_quantiles import student_quantiles
+
+CONTRADICTED = 2.0
+"""Z²: how far, in squared standard deviations, events may lie from the prior before its weight is cut
+(judgement: beyond √2 deviations six kills of 40 s against a belief in 3 s must not read as 130 s)."""
 
 SHIFT_S = 1.0
 """Added before the logarithm: what sampling can tell apart anyway (judgement)."""
@@ -168,6 +172,9 @@ class DowntimeModel:
         prior, seen = self.priors[kind], self.seen.get(kind, Seen())
         n, k0, nu0 = seen.returned, prior.typical_weight, prior.spread_weight
         believed = math.log(prior.typical_s + SHIFT_S)
+        if n:
+            deviations = (seen.mean - believed) ** 2 / (prior.spread**2 * (1.0 / k0 + 1.0 / n))
+            k0 *= min(1.0, CONTRADICTED / deviations) if deviations > 0 else 1.0
         mean = (k0 * believed + n * seen.mean) / (k0 + n)
         off = k0 * n * (seen.mean - believed) ** 2 / (k0 + n)
         squares = nu0 * prior.spread**2 + seen.squares + off

@@ -138,16 +138,13 @@ class BatchEngine:
         """From the failure until the first batch starts."""
         # Not the present size's capacity: the answer must not depend on where the job happens to stand.
         least = min(self.overhead_s.values()) if isinstance(self.overhead_s, Mapping) else self.overhead_s
-        start = np.array(downtime_s, dtype=np.float64)
-        returns = np.isfinite(start)
-        start[returns] = first_batch_start_s(
-            start[returns],
+        return first_batch_start_s(
+            downtime_s,
             arrival_rps=rate_rps,
             capacity_rps=max(rate_rps / self.learnt_at_utilisation, NEVER),
             overhead_s=least,
             limit_records=self.limit_records,
         )
-        return start
 
     def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
         """Lag up to this many seconds of input is what batches make by themselves."""

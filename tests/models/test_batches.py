@@ -390,3 +390,11 @@ def test_a_drill_that_cannot_be_is_refused(argument, value):
     drill = {"downtime_s": 9, "arrival_rps": 1, "capacity_rps": 2, "overhead_s": 0, "limit_records": 5}
     with pytest.raises(Misuse, match=f"^{argument}:"):
         first_batch_start_s(**drill | {argument: value})
+
+
+def test_a_failure_without_return_starts_no_first_batch() -> None:
+    started = first_batch_start_s(
+        [np.inf, 20.0], arrival_rps=100.0, capacity_rps=1_000.0, overhead_s=1.0, limit_records=np.inf
+    )
+    assert started[0] == np.inf
+    assert 0 < started[1] < 20

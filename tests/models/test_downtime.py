@@ -253,3 +253,13 @@ def test_the_quantiles_are_those_of_the_printed_tables(degrees, at_95, at_999):
     assert high == pytest.approx(at_95, rel=3e-5)
     assert far == pytest.approx(at_999, rel=3e-5)
     assert low == pytest.approx(-high)
+
+
+def test_a_prior_that_the_events_contradict_gives_way() -> None:
+    """Six kills of about 42 s against a belief in 3 s: the next one is expected there, not in between."""
+    kills = [
+        RecoveryEvent("executor_kill", 4, float(i), d, 90.0) for i, d in enumerate((40, 41, 42, 43, 44, 45))
+    ]
+    interval = DowntimeModel.fit(kills).interval("executor_kill")
+    assert 38 < interval.mid < 46
+    assert interval.high < 90
