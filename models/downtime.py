@@ -7,9 +7,9 @@ with mean ȳ and squared deviations S give the next one a Student-t with ν = ν
     μ = (κ₀ μ₀ + n ȳ) / (κ₀ + n),    scale² = (1 + 1/(κ₀ + n)) · (ν₀ σ₀² + S + κ₀ n (ȳ − μ₀)²/(κ₀ + n)) / ν
 
 so few events are shrunk to the prior, and many speak for themselves. A prior that the events contradict gives
-way: where z² = (ȳ − μ₀)²/(σ₀² (1/κ₀ + 1/n)) exceeds Z², its weight κ₀ is cut to κ₀ Z²/z². The 1 s keeps a downtime of zero a value. An event after which the job never
-came back (downtime inf) leaves the distribution a share of inf, lost/(n + lost + 1): no scale-out can promise
-that away.
+way: where z² = (ȳ − μ₀)²/(σ₀² (1/κ₀ + 1/n)) exceeds Z², its weight κ₀ is cut to κ₀ Z²/z². The 1 s keeps a
+downtime of zero a value. An event after which the job never came back (downtime inf) leaves the distribution
+a share of inf, lost/(n + lost + 1): no scale-out can promise that away.
 
 Spark's batch form wants the time to the START of the first batch: `models.recovery.first_batch_start_s`
 converts, with the load, capacity and overhead at hand. Events whose downtime is known count even if recovery
