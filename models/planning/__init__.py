@@ -1,0 +1,22 @@
+"""How much will it take? Slots per operator, executors for a rate, slots and memory for a rate to come."""
+
+from .explorer import Explorer, Probe, Stop
+from .inverse_ds2 import bounded_inverse_ds2
+from .plane import FORMS, Plane, SlotMeasurement
+from .scale_out import smallest_scale_out
+from .surface import MARGIN, UNDETERMINED, Answer, Plan
+
+__all__ = [
+    "bounded_inverse_ds2",
+    "smallest_scale_out",
+    "SlotMeasurement",
+    "Plan",
+    "Plane",
+    "Answer",
+    "FORMS",
+    "MARGIN",
+    "UNDETERMINED",
+    "Explorer",
+    "Probe",
+    "Stop",
+]
