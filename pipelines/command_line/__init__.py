@@ -1,0 +1,42 @@
+"""The command `headroom`: one module per subcommand, imported only when it is called.
+
+`headroom --help` must not wait for an orchestrator or a JVM, so what it prints stands here. A command module
+has a `command`; its name, with a dash for every underscore, stands in `COMMANDS`.
+Exit codes everywhere: 0 done, 1 the answer is no, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "plan": "Task slots that a rate will need, from measurements at smaller ones.",
+}
+"""Name → the line that `headroom --help` prints."""
+
+
+class Commands(click.Group):
+    """A group that knows its commands by name and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Keep a Spark streaming job's recovery promise with the fewest executors that can keep it."""

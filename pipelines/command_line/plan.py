@@ -1,0 +1,187 @@
+"""`headroom plan`: how many task slots will a rate need, by measurements at smaller ones?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from models.planning import FORMS, MARGIN, UNDETERMINED, Answer, Plan, SlotMeasurement
+from models.quantities import Interval, Misuse, Unknown
+
+COLUMNS = ("task_slots", "memory_mb", "sustained_rps")
+
+
+class Unreadable(click.ClickException):
+    """The measurements cannot be read; the message says where and what to do."""
+
+    exit_code = 2
+
+
+@click.command("plan")
+@click.option(
+    "--measurements",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help=f"CSV with the columns {', '.join(COLUMNS)}, one line per run; '-' reads standard input.",
+)
+@click.option("--target-rps", required=True, type=float, help="The rate to plan for, records/s.")
+@click.option(
+    "--margin",
+    default=MARGIN,
+    show_default=True,
+    type=float,
+    help="Ask for this share more than the target.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def command(path: Path, target_rps: float, margin: float, as_json: bool) -> None:
+    """How many task slots will sustain a rate, per memory profile and candidate model?
+
+    Three models of the sustained rate over slots and memory are fitted: linear, log1p, sqrt. One is chosen
+    only when the measurements can tell them apart; otherwise the choice is "undetermined", the interval spans
+    all of them, and the reason says what to measure.
+
+    \b
+    Exit code 0: answered, also when the choice is undetermined.
+    Exit code 1: by no candidate does any number of slots reach the rate.
+    Exit code 2: it could not run.
+    """
+    for name, value, lowest in (("--target-rps", target_rps, "above 0"), ("--margin", margin, "0 or more")):
+        if not math.isfinite(value) or value < 0 or (lowest == "above 0" and value == 0):
+            raise click.BadParameter(f"must be a number {lowest}, got {value:g}", param_hint=f"'{name}'")
+    plan = Plan.fit(read(path))
+    answers = plan.answers(target_rps=target_rps, margin=margin)
+    reached = any(isinstance(i, Interval) for a in answers for i in a.candidates.values())
+    if as_json:
+        click.echo(json.dumps(as_data(plan, answers, target_rps=target_rps, margin=margin), indent=1))
+    else:
+        show(plan, answers, target_rps=target_rps, margin=margin)
+    if not reached:
+        raise click.exceptions.Exit(1)
+
+
+def read(path: Path) -> list[SlotMeasurement]:
+    """The measurements of a CSV file; the first thing wrong with it is said with its line and column."""
+    try:
+        with click.open_file(str(path), encoding="utf-8-sig") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise Unreadable(f"{path}: cannot be read as a text file ({problem})") from problem
+    rows = csv.reader(io.StringIO(text, newline=""))
+    header = [name.strip() for name in next(rows, [])]
+    if missing := [name for name in COLUMNS if name not in header]:
+        has = ", ".join(header) or "nothing"
+        raise Unreadable(
+            f"{path}: line 1: column {missing[0]} is missing (it has {has}); the first line must name the "
+            f"columns {','.join(COLUMNS)}, separated by commas"
+        )
+    places = [header.index(name) for name in COLUMNS]
+    found = []
+    try:
+        for row in rows:
+            if any(cell.strip() for cell in row):
+                found.append(_measurement(f"{path}: line {rows.line_num}", row, places))
+    except csv.Error as problem:
+        raise Unreadable(f"{path}: line {rows.line_num}: not CSV ({problem})") from problem
+    if not found:
+        raise Unreadable(f"{path}: no measurements below the first line; add one line per run")
+    return found
+
+
+def _measurement(where: str, row: list[str], places: list[int]) -> SlotMeasurement:
+    values = []
+    for name, place in zip(COLUMNS, places, strict=True):
+        cell = row[place].strip() if place < len(row) else ""
+        try:
+            values.append(float(cell))
+        except ValueError:
+            wrong = f"{cell!r} is not a number" if cell else "is empty"
+            raise Unreadable(f"{where}: column {name}: {wrong}; write a plain number such as 4096") from None
+    slots, memory, rate = values
+    try:
+        return SlotMeasurement(int(slots) if slots.is_integer() else slots, memory, rate)  # type: ignore[arg-type]
+    except Misuse as problem:
+        raise Unreadable(f"{where}: column {problem.argument}: {problem.problem}") from problem
+
+
+def as_data(plan: Plan, answers: tuple[Answer, ...], *, target_rps: float, margin: float) -> dict[str, Any]:
+    """The answer as JSON: an open end of an interval is null, and what is unknown too, beside its reason."""
+    choice, why = plan.choice
+    errors = plan.split_errors_rps
+    return {
+        "schema": 1,
+        "target_rps": target_rps,
+        "margin": margin,
+        "asked_rps": target_rps * (1 + margin),
+        "measurements": len(plan.measurements),
+        "largest_task_slots": max(m.task_slots for m in plan.measurements),
+        "choice": choice,
+        "why": why,
+        "split_errors_rps": None if isinstance(errors, Unknown) else dict(errors),
+        "profiles": [
+            {
+                "memory_mb": a.memory_mb,
+                "candidates": {form: _slots(a.candidates[form]) for form in FORMS},
+                "task_slots": None if isinstance(a.slots, Unknown) else a.slots,
+                "interval": _slots(a.interval),
+            }
+            for a in answers
+        ],
+    }
+
+
+def _slots(answer: Interval | Unknown) -> dict[str, Any]:
+    if isinstance(answer, Unknown):
+        return {"task_slots": None, "low": None, "high": None, "reason": answer.reason}
+    return {
+        "task_slots": int(answer.mid),
+        "low": int(answer.low),
+        "high": int(answer.high) if math.isfinite(answer.high) else None,
+        "confidence": answer.confidence,
+    }
+
+
+def show(plan: Plan, answers: tuple[Answer, ...], *, target_rps: float, margin: float) -> None:
+    """The answer as a table, one line per memory profile."""
+    choice, why = plan.choice
+    largest = max(m.task_slots for m in plan.measurements)
+    asked = target_rps * (1 + margin)
+    click.echo(
+        f"task slots for {target_rps:,.0f} records/s, asked with a margin of {margin:.0%}: {asked:,.0f}"
+    )
+    lines = [("memory_mb", *FORMS, "choice", "90 % interval")]
+    for a in answers:
+        cells = [_number(a.candidates[form]) for form in FORMS]
+        chosen = choice if isinstance(a.slots, Unknown) else f"{a.slots} ({choice})"
+        lines.append((f"{a.memory_mb:g}", *cells, chosen, _range(a.interval)))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+    click.echo(f"{choice}: {why}")
+    for reason in dict.fromkeys(
+        i.reason for a in answers for i in a.candidates.values() if isinstance(i, Unknown)
+    ):
+        click.echo(f"no answer (–): {reason}")
+    far = max((a.slots / largest for a in answers if isinstance(a.slots, int)), default=0.0)
+    if far > 2:
+        click.echo(
+            f"this is {far:.1f} times the largest slots measured ({largest}): verify before you rely on it"
+        )
+    if choice == UNDETERMINED:
+        click.echo("the interval is from the lowest to the highest of all candidates")
+
+
+def _number(answer: Interval | Unknown) -> str:
+    return "–" if isinstance(answer, Unknown) else f"{answer.mid:.0f}"
+
+
+def _range(answer: Interval | Unknown) -> str:
+    if isinstance(answer, Unknown):
+        return "–"
+    return f"{answer.low:.0f} … {'open' if math.isinf(answer.high) else f'{answer.high:.0f}'}"
