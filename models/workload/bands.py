@@ -24,6 +24,7 @@ import numpy as np
 
 from ..arguments import Array
 from ..quantities import Interval, Json
+from ..students_quantiles import student_quantiles
 from .backtest import Plan, Trial
 
 CONFIDENCE = 0.90  # judgement: as the capacity intervals
@@ -159,11 +160,11 @@ def _shifts(means: Array, independent: float, seed: int) -> Array:
 
 
 def _inflation(independent: float) -> float:
-    """Student's t over the normal quantile, by its expansion in 1/ν."""
+    """How much wider a quantile must be that is known from so few horizons."""
     k = max(2.0, independent)
-    z, v = 1.6449, k - 1.0
-    t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-    return t / z * math.sqrt(1.0 + 1.0 / k)
+    level = np.array([(1 + CONFIDENCE) / 2])
+    t, z = student_quantiles(level, degrees=k - 1.0)[0], student_quantiles(level, degrees=10_000.0)[0]
+    return float(t / z) * math.sqrt(1.0 + 1.0 / k)
 
 
 def _prior(history: Array, level: float, horizon: int, seed: int) -> Array:

@@ -113,5 +113,7 @@ def _least_squares(columns: Array, target: Array) -> Array:
     """Normal equations with a trace of ridge: harmonics that two periods share have no single answer."""
     gram = columns.T @ columns
     ridge = 1e-9 * max(1.0, float(np.trace(gram)) / len(gram))
-    result: Array = np.linalg.solve(gram + ridge * np.eye(len(gram)), columns.T @ target)
+    result: Array = np.asarray(
+        np.linalg.solve(gram + ridge * np.eye(len(gram)), columns.T @ target), np.float64
+    )
     return result

@@ -289,5 +289,5 @@ def test_paths_must_be_a_number_of_paths(forecaster, paths):
 
 
 def test_the_model_libraries_are_known():
-    """The fitted forecaster of this file used pmdarima: the tests above are not about naive forecasts only."""
+    """The forecasters of this file used pmdarima: the tests above are not about naive forecasts only."""
     assert "pmdarima" in sys.modules
