@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from profiling_jobs.errors import Misconfigured, Unsafe
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 
 from .processes import OWNER, ROLE, Ended, Process, descendants, end, identify, lineage, marked
 
@@ -159,7 +159,11 @@ class Owner:
         started = identify(child.pid)
         # One that has ended already is still ours to name; its start time no longer matters.
         process = Process(child.pid, started.started_ticks if started else 0, role, tuple(words))
-        self._record(process)
+        try:
+            self._record(process)
+        except OSError as error:
+            end([process], grace_s=0.0)
+            raise NotReady(f"{role} was not started, it could not be recorded: {error}") from error
         return process
 
     def exit_code(self, process: Process) -> int | None:

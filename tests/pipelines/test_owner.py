@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.owner import Owner, cleanup, holder, owner_id
 from pipelines.processes import OWNER, Process, descendants, end, identify, marked
-from profiling_jobs.errors import Misconfigured, Unsafe
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 
 SLEEP = ("sleep", "600")
 
@@ -67,6 +67,15 @@ def test_a_process_inherits_no_secret_of_ours(folder: Path, monkeypatch: pytest.
     assert "hidden" not in text
     assert "GIVEN=on purpose" in text
     assert f"{OWNER}={owner.id}" in text
+
+
+def test_what_cannot_be_recorded_does_not_run(folder: Path) -> None:
+    with Owner(folder) as owner:
+        (folder / "processes").write_text("a file where the folder should be")
+        with pytest.raises(NotReady, match="worker was not started"):
+            owner.start("worker", SLEEP)
+        assert marked(owner.id) == ()
+        (folder / "processes").unlink()
 
 
 def test_a_second_owner_is_told_who_the_first_one_is(folder: Path) -> None:
