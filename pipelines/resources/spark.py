@@ -12,6 +12,7 @@ import http.client
 import importlib.util
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import Mapping
@@ -113,6 +114,7 @@ class LocalSpark:
         for name in ("conf", "work", "local"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / "conf" / "log4j2.properties").write_text(LOGGING)
+        self._keep_secret()
         if not self._owner.running(MASTER):
             for worker in self._owner.running(WORKER):  # its master is gone, and so are its jobs
                 self._owner.stop(worker)
@@ -206,6 +208,18 @@ class LocalSpark:
                     ExecutorProcess(process, _option(words, "--executor-id"), _option(words, "--app-id"))
                 )
         return tuple(sorted(found, key=lambda one: (len(one.executor_id), one.executor_id)))
+
+    def _keep_secret(self) -> None:
+        """Loopback is shared with every user of the machine: without it each could run code in our name.
+
+        In a file because everybody can read command lines; master, worker and drivers all read it from there.
+        """
+        path = self.folder / "conf" / "spark-defaults.conf"
+        if not path.exists():
+            partial = path.with_suffix(".part")
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n")
+            partial.replace(path)
 
     def _connector(self) -> tuple[Path, ...]:
         own = self._settings.jars_ivy_settings

@@ -169,6 +169,27 @@ def test_a_job_runs_and_its_executors_are_known(owner: Owner, cluster: LocalSpar
 
 
 @pytest.mark.real
+def test_nobody_else_runs_code_in_our_name_and_the_secret_is_on_no_command_line(
+    owner: Owner, cluster: LocalSpark, driver: Process, folder: Path
+) -> None:
+    defaults = cluster.folder / "conf" / "spark-defaults.conf"
+    assert defaults.stat().st_mode & 0o777 == 0o600
+    secret = defaults.read_text().split()[-1]
+    until(lambda: len(cluster.executors("counting")) == 2)
+    assert not [one for one in owner.everything() if any(secret in word for word in one.command)]
+    stranger = {**cluster.environment(), "SPARK_CONF_DIR": str(folder)}
+    owner.start(
+        "driver.stranger",
+        [sys.executable, folder / "driver.py", folder / "conf.json"],
+        environment=stranger,
+    )
+    until(lambda: "Failed to connect to master" in owner.log("driver.stranger").read_text())
+    assert "Expected SaslMessage" in owner.log(MASTER).read_text()
+    owner.stop(owner.running("driver.stranger")[0])
+    assert cluster.status().applications == ("counting",)
+
+
+@pytest.mark.real
 def test_executors_that_are_killed_are_replaced(owner: Owner, cluster: LocalSpark, driver: Process) -> None:
     until(lambda: len(cluster.executors("counting")) == 2)
     for _ in range(3):
