@@ -105,7 +105,7 @@ class LatencyModel:
         capacity = self._capacity(s)
         if isinstance(capacity, Unknown):
             return capacity
-        if rate > capacity.high:
+        if rate > capacity.high and rate / capacity.mid > self.knots[-1][0]:
             return False
         latency = self.predict(s, rate)
         if isinstance(latency, Unknown):

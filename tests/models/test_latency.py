@@ -238,6 +238,19 @@ class TestLeaveOneOut:
         assert recall >= 0.85
         assert specificity >= 0.9
 
+    @pytest.mark.parametrize("factor", [0.85, 1.15])
+    def test_a_capacity_that_is_off_does_not_mislead_where_latency_was_measured(self, factor):
+        class Off(KnownCapacity):
+            def predict(self, scale_out):
+                mid = factor * self.truth.capacity_rps(scale_out)
+                return Interval(0.97 * mid, mid, 1.03 * mid, 0.9)
+
+        model = LatencyModel.fit(profile(TRUTH, noise=0.05, seed=9), Off(TRUTH))
+        recall, specificity = rates(model.leave_one_out())
+        assert recall >= 0.85
+        assert specificity >= 0.95
+        assert min(rates(rule_of_thumb(model))) < 0.85
+
     def test_the_truth_is_the_cluster_among_all_latencies(self):
         points = profile(TRUTH, noise=0.03, seed=1)
         model = LatencyModel.fit(points, CAPACITY)
