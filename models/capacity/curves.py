@@ -13,6 +13,7 @@ allowed set is the same for every x, so low, mid and high never fall where the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,24 +105,20 @@ def curve(form: str, evidence: Evidence, *, noise: Noise | None) -> Curve:
     `noise` is one that several forms share, or None for the noise around this form alone.
     """
     limits = np.array([[0.0, gain_limit(form, evidence.span)], [0.0, 1.0]])
-    box = limits.copy()
-    for _ in range(_ZOOMS):
-        grid, step = _grid(form, box)
-        _, rss = _profile(form, evidence, grid)
-        best = best_of(grid, rss)
-        own = noise or noise_of(evidence, float(rss[best]), parameters=PARAMETERS[form])
-        allowed = grid[rss <= rss[best] + own.reach]
-        narrowed = np.stack([allowed.min(axis=0) - step, allowed.max(axis=0) + step], axis=1)
-        narrowed = np.clip(narrowed, limits[:, :1], limits[:, 1:])
-        width, before = narrowed[:, 1] - narrowed[:, 0], box[:, 1] - box[:, 0]
-        if bool((width > 0.6 * before).all()) or width[0] < 1e-9:
-            break
-        box = narrowed
-    shape, best_scale, least = _refined(form, evidence, grid[best], step, limits)
-    own = noise or noise_of(evidence, least, parameters=PARAMETERS[form])
-    inside = rss <= least + own.reach
-    shapes = np.vstack([grid[inside], shape])
-    lowest, highest = _scale_range(form, evidence, shapes, least + own.reach)
+
+    def own(rss: float, parameters: int) -> Noise:
+        return noise or noise_of(evidence, rss, parameters=parameters)
+
+    grid, rss, step, box = _zoomed(
+        form, evidence, limits, limits, reach=lambda least: own(least, PARAMETERS[form]).reach
+    )
+    shape, best_scale, least = _refined(form, evidence, grid[best_of(grid, rss)], step, limits)
+    # A parameter that stands at its limit was not fitted: it gives its degree of freedom back.
+    fitted = own(least, PARAMETERS[form] - _at_limits(form, shape, limits))
+    if fitted.reach < own(least, PARAMETERS[form]).reach:
+        grid, rss, step, box = _zoomed(form, evidence, box, limits, reach=lambda _: fitted.reach)
+    shapes = np.vstack([grid[rss <= least + fitted.reach], shape])
+    lowest, highest = _scale_range(form, evidence, shapes, least + fitted.reach)
     return Curve(
         form=form,
         smallest=float(evidence.sizes[0]),
@@ -129,11 +126,38 @@ def curve(form: str, evidence: Evidence, *, noise: Noise | None) -> Curve:
         best_shape=shape,
         best_scale=best_scale,
         rss=least,
-        noise=own,
+        noise=fitted,
         shapes=shapes,
         lowest_scale=lowest,
         highest_scale=highest,
     )
+
+
+def _zoomed(
+    form: str, evidence: Evidence, box: Array, limits: Array, *, reach: Callable[[float], float]
+) -> tuple[Array, Array, Array, Array]:
+    """Shapes with their RSS, their steps and the box they fill, once the allowed ones fill most of it."""
+    for _ in range(_ZOOMS):
+        grid, step = _grid(form, box)
+        _, rss = _profile(form, evidence, grid)
+        best = best_of(grid, rss)
+        allowed = grid[rss <= rss[best] + reach(float(rss[best]))]
+        narrowed = np.stack([allowed.min(axis=0) - step, allowed.max(axis=0) + step], axis=1)
+        narrowed = np.clip(narrowed, limits[:, :1], limits[:, 1:])
+        width, before = narrowed[:, 1] - narrowed[:, 0], box[:, 1] - box[:, 0]
+        if bool((width > 0.6 * before).all()) or width[0] < 1e-9:
+            break
+        box = narrowed
+    return grid, rss, step, box
+
+
+def _at_limits(form: str, shape: Array, limits: Array) -> int:
+    """How many of the shape's parameters stand at a limit?"""
+    near = 1e-6
+    ends = [bool((np.abs(shape[0] - limits[0]) < near).any())]
+    if form == "usl":
+        ends.append(bool((np.abs(shape[1] - limits[1]) < near).any()))
+    return sum(ends)
 
 
 def _grid(form: str, box: Array) -> tuple[Array, Array]:
