@@ -59,7 +59,7 @@ def retrieve(
         chosen.write_text(CENTRAL)
     elif not chosen.is_file():
         raise Misconfigured(SETTINGS, f"{chosen} is not a file")
-    said = b""
+    said: list[bytearray] = []  # one for each process, or their lines would run into each other
     done = 0
     parts = [jars[start::PROCESSES] for start in range(min(PROCESSES, len(jars)))]
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -84,7 +84,8 @@ def retrieve(
             stack.callback(child.kill)
             assert child.stdout is not None
             stack.callback(child.stdout.close)
-            selector.register(child.stdout, selectors.EVENT_READ, bytearray())
+            said.append(bytearray())
+            selector.register(child.stdout, selectors.EVENT_READ, said[-1])
         while selector.get_map():
             ready = selector.select(SILENCE_S)
             if not ready:
@@ -93,16 +94,14 @@ def retrieve(
                 chunk = os.read(key.fd, 65536)
                 if not chunk:
                     selector.unregister(key.fileobj)
-                said += chunk
+                start = key.data.rfind(b"\n") + 1
                 key.data.extend(chunk)
-                *lines, rest = key.data.split(b"\n")
-                key.data[:] = rest
-                for line in lines:
+                for line in key.data[start:].split(b"\n")[:-1]:
                     if b"[SUCCESSFUL ]" in line:
                         done += 1
                         if progress:
                             progress(done, len(jars), line.decode(errors="replace").split("!")[-1].split()[0])
-    return said.decode(errors="replace")
+    return b"\n".join(said).decode(errors="replace")
 
 
 def _module(jars: Iterable[Coordinates]) -> str:
