@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from models.quantities import Measurement, RecoveryEvent, Unknown
+from models.arguments import number, whole
+from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 
 # ---------------------------------------------------------------- deployments
 
@@ -156,6 +157,16 @@ class Broker(Protocol):
 
 
 @dataclass(frozen=True)
+class Commit:
+    """A batch that is done: its number, when that was, and up to where it has read."""
+
+    batch: int | Unknown
+    """Unknown where only the consumer group says that something is done; `at_s` is then when we saw it."""
+    at_s: float
+    ends: Offsets
+
+
+@dataclass(frozen=True)
 class ExecutorSample:
     """One executor since the sample before. One definition for every adapter."""
 
@@ -185,6 +196,8 @@ class Sample:
     latency_p50_ms: float | Unknown
     latency_p95_ms: float | Unknown
     latency_p99_ms: float | Unknown
+    commits: tuple[Commit, ...] = ()
+    """Every batch that was committed since the sample before, oldest first, as far as it can be told."""
 
 
 class Metrics(Protocol):
@@ -208,6 +221,15 @@ class Directive:
     until_s: float | None = None
     value: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("pause", "pin", "hold"):
+            raise Misuse("Directive.kind", f"must be pause, pin or hold, got {self.kind!r}")
+        if self.value is not None or self.kind == "pin":
+            whole("Directive.value", self.value)
+        number("Directive.since_s", self.since_s)
+        if self.until_s is not None:
+            number("Directive.until_s", self.until_s, above=self.since_s)
+
 
 @dataclass(frozen=True)
 class Control:
@@ -217,6 +239,9 @@ class Control:
     epoch: int
     state: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        whole("Control.epoch", self.epoch, at_least=0)
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -225,11 +250,19 @@ class Lease:
     job: str
     epoch: int
     holder: str
+    """Unique per attempt, for example a run's identifier: whoever has the same name holds the same lease."""
     until_s: float
+
+    def __post_init__(self) -> None:
+        whole("Lease.epoch", self.epoch, at_least=0)
+        number("Lease.until_s", self.until_s)
 
 
 class Store(Protocol):
-    """What must not be forgotten. Every write is durable when it returns."""
+    """What must not be forgotten. Every write is durable when it returns.
+
+    Mappings are plain JSON, infinities allowed; what is not, is Misuse (models.plain_json).
+    """
 
     def record_evaluation(
         self, job: str, *, interval: int, at_s: float, evaluation: Mapping[str, Any]
@@ -241,27 +274,53 @@ class Store(Protocol):
     ) -> tuple[tuple[float, Mapping[str, Any]], ...]:
         """The newest ones, oldest first."""
 
+    def forget_evaluations(self, job: str, *, before_s: float) -> int:
+        """Make room: how many older evaluations were dropped. Nothing else is ever forgotten."""
+
     def control(self, job: str) -> Control | None: ...
     def save_control(self, control: Control, *, expected_epoch: int | None) -> bool:
-        """Compare-and-set: False when the stored epoch is not `expected_epoch` (None: no state yet)."""
+        """Compare-and-set: False when the stored epoch is not `expected_epoch` (None: no state yet).
+
+        An epoch below the expected one is Misuse: it never goes back.
+        """
 
     def claim(self, lease: Lease, *, now_s: float) -> bool:
-        """False while somebody else holds the lease, or when a newer epoch has been claimed."""
+        """False while somebody else holds the lease, or when a newer epoch has been claimed.
 
-    def release(self, lease: Lease) -> None: ...
-    def direct(self, directive: Directive) -> None: ...
+        The holder itself prolongs it so. One that is released or out of time is free, also for a retry of
+        the same epoch. A lease that would be over at `now_s` is Misuse.
+        """
+
+    def release(self, lease: Lease) -> None:
+        """Older epochs stay refused. Releasing what one does not hold does nothing."""
+
+    def direct(self, directive: Directive) -> None:
+        """A directive takes the place of the one of its kind that is in force."""
+
     def directives(self, job: str, *, now_s: float) -> tuple[Directive, ...]:
-        """Those in force at `now_s`."""
+        """Those in force at `now_s`, at most one of each kind."""
 
     def resume(self, job: str, *, who: str, why: str, now_s: float) -> int:
         """End every directive of the job; how many there were. The record of them stays."""
 
+    def audit(self, job: str) -> tuple[Mapping[str, Any], ...]:
+        """What people have asked for, in the order they asked: at_s, what, who, why, until_s, value.
+
+        `what` is a directive's kind, or "resume" (also where nothing was left to end).
+        """
+
     def add_measurement(self, job: str, key: str, measurement: Measurement, *, at_s: float) -> bool:
         """`key` names the probe; adding the same key again replaces it, and says False."""
 
-    def measurements(self, job: str) -> tuple[tuple[str, float, Measurement], ...]: ...
-    def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None: ...
-    def events(self, job: str) -> tuple[tuple[RecoveryEvent, Mapping[str, Any]], ...]: ...
+    def measurements(self, job: str) -> tuple[tuple[str, float, Measurement], ...]:
+        """Key, time and measurement, by time."""
+
+    def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
+        """The same failure (kind and instant) told again replaces what was told before."""
+
+    def events(self, job: str) -> tuple[tuple[RecoveryEvent, Mapping[str, Any]], ...]:
+        """By the time of the failure."""
+
     def save_document(self, job: str, name: str, document: Mapping[str, Any]) -> None:
         """A named piece of state, for example a probing search, that a crash must not lose."""
 

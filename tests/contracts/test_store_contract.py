@@ -1,0 +1,292 @@
+"""What every store promises: the one in memory and the one in a file say the same."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.quantities import Measurement, Misuse, RecoveryEvent
+from models.simulation.store import MemoryStore
+from pipelines.resources.sqlite_store import SqliteStore
+from profiling_jobs.ports import Control, Directive, Lease, Store
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore()
+    else:
+        with SqliteStore(tmp_path / "headroom.db") as store:
+            yield store
+
+
+class TestEvaluations:
+    def test_an_interval_is_evaluated_once(self, store: Store) -> None:
+        assert store.record_evaluation("orders", interval=7, at_s=210.0, evaluation={"to": 3})
+        assert not store.record_evaluation("orders", interval=7, at_s=215.0, evaluation={"to": 9})
+        assert store.record_evaluation("clicks", interval=7, at_s=211.0, evaluation={"to": 1})
+        assert store.evaluations("orders") == ((210.0, {"to": 3}),)
+
+    def test_the_newest_are_read_oldest_first(self, store: Store) -> None:
+        for interval in (3, 1, 2, 0):
+            store.record_evaluation("orders", interval=interval, at_s=30.0 * interval, evaluation={})
+        assert [at_s for at_s, _ in store.evaluations("orders", limit=3)] == [30.0, 60.0, 90.0]
+        assert [at_s for at_s, _ in store.evaluations("orders", since_s=60.0)] == [60.0, 90.0]
+        assert store.evaluations("nobody") == ()
+        with pytest.raises(Misuse, match="limit"):
+            store.evaluations("orders", limit=0)
+
+    def test_old_ones_can_be_dropped(self, store: Store) -> None:
+        for interval in range(4):
+            store.record_evaluation("orders", interval=interval, at_s=30.0 * interval, evaluation={})
+        assert store.forget_evaluations("orders", before_s=60.0) == 2
+        assert [at_s for at_s, _ in store.evaluations("orders")] == [60.0, 90.0]
+        assert store.forget_evaluations("clicks", before_s=60.0) == 0
+
+
+class TestDocuments:
+    @pytest.mark.parametrize(
+        "document",
+        [
+            {},
+            {"recovery_s": math.inf, "worst": [-math.inf, 1e-300, {"deep": math.inf}]},
+            {"text": 'Größe "3" \n\u2028', "yes": True, "none": None, "whole": 2**60, "zero": -0.0},
+        ],
+    )
+    def test_comes_back_as_it_was(self, store: Store, document: dict[str, object]) -> None:
+        store.save_document("orders", "search", document)
+        assert store.document("orders", "search") == document
+        assert store.record_evaluation("orders", interval=1, at_s=1.0, evaluation=document)
+        assert store.evaluations("orders")[0][1] == document
+
+    def test_a_missing_value_stays_missing(self, store: Store) -> None:
+        store.save_document("orders", "history", {"rps": [1.0, math.nan]})
+        kept = store.document("orders", "history")
+        assert kept is not None
+        assert kept["rps"][0] == 1.0
+        assert math.isnan(kept["rps"][1])
+
+    def test_the_last_one_counts_per_job_and_name(self, store: Store) -> None:
+        store.save_document("orders", "search", {"step": 1})
+        store.save_document("orders", "search", {"step": 2})
+        store.save_document("orders", "plan", {"step": 8})
+        store.save_document("clicks", "search", {"step": 9})
+        assert store.document("orders", "search") == {"step": 2}
+        assert store.document("clicks", "plan") is None
+
+    def test_what_was_handed_over_can_be_changed_without_harm(self, store: Store) -> None:
+        document: dict[str, list[int]] = {"steps": [1]}
+        store.save_document("orders", "search", document)
+        document["steps"].append(2)
+        read = store.document("orders", "search")
+        assert read == {"steps": [1]}
+        read["steps"].append(3)
+        assert store.document("orders", "search") == {"steps": [1]}
+
+    @pytest.mark.parametrize(
+        ("document", "place"),
+        [
+            ({"a": {1: 2}}, r"search\.a: keys"),
+            ({"a": [0, np.int64(3)]}, r"search\.a\[1\].*int64"),
+            ({"a": {3}}, r"search\.a.*set"),
+            ({"$number": "inf"}, r"search: keys"),
+            ({"a": object()}, r"search\.a"),
+        ],
+    )
+    def test_what_would_be_changed_on_its_way_is_refused(
+        self, store: Store, document: dict[str, object], place: str
+    ) -> None:
+        with pytest.raises(Misuse, match=place):
+            store.save_document("orders", "search", document)
+        assert store.document("orders", "search") is None
+
+
+class TestControl:
+    def test_only_who_has_seen_the_latest_epoch_may_write(self, store: Store) -> None:
+        assert store.control("orders") is None
+        assert not store.save_control(Control("orders", 1, {"by": "late"}), expected_epoch=0)
+        assert store.save_control(Control("orders", 0, {"by": "a", "seen_s": math.inf}), expected_epoch=None)
+        assert not store.save_control(Control("orders", 0, {"by": "b"}), expected_epoch=None)
+        assert store.control("orders") == Control("orders", 0, {"by": "a", "seen_s": math.inf})
+        assert store.save_control(Control("orders", 1, {"by": "c"}), expected_epoch=0)
+        assert not store.save_control(Control("orders", 1, {"by": "d"}), expected_epoch=0)
+        assert store.control("orders") == Control("orders", 1, {"by": "c"})
+
+    def test_a_tick_that_decides_nothing_keeps_the_epoch(self, store: Store) -> None:
+        store.save_control(Control("orders", 4, {"tick": 1}), expected_epoch=None)
+        assert store.save_control(Control("orders", 4, {"tick": 2}), expected_epoch=4)
+        assert store.control("orders") == Control("orders", 4, {"tick": 2})
+
+    def test_an_epoch_does_not_go_back(self, store: Store) -> None:
+        store.save_control(Control("orders", 4, {}), expected_epoch=None)
+        with pytest.raises(Misuse, match=r"control\.epoch"):
+            store.save_control(Control("orders", 3, {}), expected_epoch=4)
+        with pytest.raises(Misuse, match="epoch"):
+            Control("orders", -1, {})
+
+    def test_of_many_threads_one_wins_each_epoch(self, store: Store) -> None:
+        store.save_control(Control("orders", 0, {}), expected_epoch=None)
+        won: list[int] = []
+
+        def race(who: int) -> None:
+            for epoch in range(10):
+                if store.save_control(Control("orders", epoch + 1, {"by": who}), expected_epoch=epoch):
+                    won.append(epoch)
+
+        threads = [threading.Thread(target=race, args=(who,)) for who in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(won) == list(range(len(won)))
+        kept = store.control("orders")
+        assert kept is not None
+        assert kept.epoch == len(won)
+
+
+class TestLeases:
+    LEASE = Lease("orders", 5, "run-a", until_s=100.0)
+
+    def test_one_holder_at_a_time(self, store: Store) -> None:
+        assert store.claim(self.LEASE, now_s=10.0)
+        assert not store.claim(replace(self.LEASE, holder="run-b"), now_s=11.0)
+        assert store.claim(replace(self.LEASE, until_s=200.0), now_s=50.0)  # prolonged by its holder
+        assert not store.claim(replace(self.LEASE, holder="run-b", until_s=300.0), now_s=150.0)
+        assert store.claim(Lease("clicks", 1, "run-b", until_s=100.0), now_s=10.0)
+
+    def test_a_newer_epoch_waits_for_the_one_at_work(self, store: Store) -> None:
+        store.claim(self.LEASE, now_s=10.0)
+        newer = Lease("orders", 6, "run-b", until_s=200.0)
+        assert not store.claim(newer, now_s=50.0)
+        store.release(self.LEASE)
+        assert store.claim(newer, now_s=51.0)
+
+    def test_an_older_epoch_is_refused_for_good(self, store: Store) -> None:
+        store.claim(self.LEASE, now_s=10.0)
+        older = replace(self.LEASE, epoch=4, until_s=900.0)
+        assert not store.claim(older, now_s=11.0)  # not even to the same holder
+        store.release(self.LEASE)
+        assert not store.claim(older, now_s=12.0)
+        assert not store.claim(older, now_s=500.0)
+
+    def test_a_crashed_holder_is_replaced_once_its_time_is_over(self, store: Store) -> None:
+        store.claim(self.LEASE, now_s=10.0)
+        retry = replace(self.LEASE, holder="run-b", until_s=180.0)
+        assert not store.claim(retry, now_s=99.9)
+        assert store.claim(retry, now_s=100.0)
+        assert not store.claim(replace(self.LEASE, until_s=300.0), now_s=101.0)
+
+    def test_only_the_holder_releases(self, store: Store) -> None:
+        store.claim(self.LEASE, now_s=10.0)
+        store.release(replace(self.LEASE, holder="run-b"))
+        store.release(replace(self.LEASE, epoch=4))
+        store.release(Lease("nobody", 1, "run-a", until_s=1.0))
+        assert not store.claim(replace(self.LEASE, holder="run-b"), now_s=11.0)
+
+    def test_a_lease_that_is_over_when_it_begins_is_misuse(self, store: Store) -> None:
+        with pytest.raises(Misuse, match="until_s"):
+            store.claim(self.LEASE, now_s=100.0)
+        with pytest.raises(Misuse, match="until_s"):
+            Lease("orders", 1, "run-a", until_s=math.inf)
+
+
+class TestDirectives:
+    PAUSE = Directive("orders", "pause", "ann", "release day", since_s=10.0)
+
+    def test_in_force_from_since_up_to_until(self, store: Store) -> None:
+        store.direct(replace(self.PAUSE, until_s=20.0))
+        assert store.directives("orders", now_s=9.9) == ()
+        assert store.directives("orders", now_s=10.0) == (replace(self.PAUSE, until_s=20.0),)
+        assert store.directives("orders", now_s=20.0) == ()
+        assert store.directives("clicks", now_s=15.0) == ()
+
+    def test_a_new_one_takes_the_place_of_its_kind_only(self, store: Store) -> None:
+        pin = Directive("orders", "pin", "bob", "black friday", since_s=11.0, value=8)
+        store.direct(self.PAUSE)
+        store.direct(pin)
+        store.direct(replace(pin, since_s=12.0, value=6))
+        assert store.directives("orders", now_s=11.5) == (self.PAUSE, pin)
+        assert store.directives("orders", now_s=13.0) == (self.PAUSE, replace(pin, since_s=12.0, value=6))
+
+    def test_resume_ends_them_all_and_the_record_stays(self, store: Store) -> None:
+        store.direct(self.PAUSE)
+        store.direct(Directive("orders", "pin", "bob", "sale", since_s=11.0, until_s=12.0, value=8))
+        store.direct(Directive("orders", "hold", "headroom", "foreign edit: 3, ours 5", since_s=12.0))
+        store.direct(Directive("clicks", "pause", "ann", "", since_s=12.0))
+        assert store.resume("orders", who="eve", why="all clear", now_s=30.0) == 2
+        assert store.directives("orders", now_s=30.0) == ()
+        assert len(store.directives("clicks", now_s=30.0)) == 1
+        assert store.resume("orders", who="eve", why="again", now_s=31.0) == 0
+        assert [
+            (entry["at_s"], entry["what"], entry["who"], entry["why"]) for entry in store.audit("orders")
+        ] == [
+            (10.0, "pause", "ann", "release day"),
+            (11.0, "pin", "bob", "sale"),
+            (12.0, "hold", "headroom", "foreign edit: 3, ours 5"),
+            (30.0, "resume", "eve", "all clear"),
+            (31.0, "resume", "eve", "again"),
+        ]
+        assert store.audit("orders")[1]["value"] == 8
+        assert store.audit("orders")[1]["until_s"] == 12.0
+        assert store.audit("nobody") == ()
+
+    def test_a_directive_after_a_resume_is_in_force(self, store: Store) -> None:
+        store.direct(self.PAUSE)
+        store.resume("orders", who="eve", why="", now_s=30.0)
+        store.direct(replace(self.PAUSE, since_s=30.0))
+        assert store.directives("orders", now_s=31.0) == (replace(self.PAUSE, since_s=30.0),)
+
+    def test_what_was_announced_for_later_is_ended_by_resume_too(self, store: Store) -> None:
+        store.direct(replace(self.PAUSE, since_s=100.0))
+        assert store.resume("orders", who="eve", why="", now_s=30.0) == 1
+        assert store.directives("orders", now_s=101.0) == ()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"kind": "stop"},
+            {"kind": "pin"},
+            {"kind": "pin", "value": 0},
+            {"since_s": math.nan},
+            {"until_s": 10.0},
+        ],
+    )
+    def test_what_makes_no_sense_is_misuse(self, wrong: dict[str, object]) -> None:
+        with pytest.raises(Misuse, match=r"Directive\."):
+            replace(self.PAUSE, **wrong)  # type: ignore[arg-type]
+
+
+class TestFacts:
+    def test_a_probe_that_is_told_again_replaces_itself(self, store: Store) -> None:
+        first = Measurement(2, 900.0, 880.0, sustained=False, latency_ms=12.5, standard_error_rps=4.0)
+        assert store.add_measurement("orders", "e2/1", first, at_s=20.0)
+        assert store.add_measurement("orders", "e1/1", replace(first, scale_out=1), at_s=10.0)
+        assert not store.add_measurement("orders", "e2/1", replace(first, sustained=True), at_s=30.0)
+        assert store.measurements("orders") == (
+            ("e1/1", 10.0, replace(first, scale_out=1)),
+            ("e2/1", 30.0, replace(first, sustained=True)),
+        )
+        assert store.measurements("clicks") == ()
+
+    def test_events_by_time_also_those_that_never_recovered(self, store: Store) -> None:
+        late = RecoveryEvent("driver_kill", 4, 200.0, 30.5, math.inf)
+        early = RecoveryEvent("live_out", 2, 100.0, 0.0, 12.0)
+        store.add_event("orders", late, details={"restart_s": 22.0, "state_load_s": math.inf})
+        store.add_event("orders", early, details={})
+        assert store.events("orders") == (
+            (early, {}),
+            (late, {"restart_s": 22.0, "state_load_s": math.inf}),
+        )
+
+    def test_the_same_failure_told_again_is_one_failure(self, store: Store) -> None:
+        event = RecoveryEvent("driver_kill", 4, 200.0, 30.5, math.inf)
+        store.add_event("orders", event, details={"told": 1})
+        store.add_event("orders", replace(event, recovery_s=90.0), details={"told": 2})
+        store.add_event("clicks", event, details={})
+        assert store.events("orders") == ((replace(event, recovery_s=90.0), {"told": 2}),)
