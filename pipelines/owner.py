@@ -25,13 +25,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Any
+from typing import IO
 
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 
+from . import records
 from .processes import OWNER, ROLE, Ended, Process, descendants, end, identify, lineage, marked
 
 GRACE_S = 10.0  # judgement: a broker's clean stop took 1–2 s here
@@ -160,7 +161,7 @@ class Owner:
         # One that has ended already is still ours to name; its start time no longer matters.
         process = Process(child.pid, started.started_ticks if started else 0, role, tuple(words))
         try:
-            self._record(process)
+            records.write(self.folder, self.id, process, log=self.log(role))
         except OSError as error:
             end([process], grace_s=0.0)
             raise NotReady(f"{role} was not started, it could not be recorded: {error}") from error
@@ -186,7 +187,7 @@ class Owner:
     def running(self, role: str = "") -> tuple[Process, ...]:
         """The recorded processes that are alive, of one role or of all; also those of an earlier owner."""
         found = []
-        for process in _records(self.folder, self.id):
+        for process in records.read(self.folder, self.id):
             self.exit_code(process)  # reaps ours
             if not process.alive:
                 self._forget(process)
@@ -206,28 +207,10 @@ class Owner:
         self._children.clear()
         return ended
 
-    def _record(self, process: Process) -> None:
-        note = {
-            "schema": 1,
-            "owner": self.id,
-            "boot": _boot(),
-            "pid": process.pid,
-            "started_ticks": process.started_ticks,
-            "role": process.role,
-            "command": list(process.command),
-            "log": str(self.log(process.role)),
-            "at_s": time.time(),
-        }
-        path = self.folder / "processes" / f"{process.role}-{process.pid}.json"
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(note))
-        partial.replace(path)
-
     def _forget(self, process: Process) -> None:
         if child := self._children.get(process.pid):
             child.poll()
-        (self.folder / "processes" / f"{process.role}-{process.pid}.json").unlink(missing_ok=True)
+        records.forget(self.folder, process)
 
 
 def holder(folder: Path) -> Holder | None:
@@ -255,8 +238,7 @@ def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) 
     owner = Owner(folder, command="headroom cleanup").acquire()
     try:
         ended += owner.stop_all(grace_s=grace_s)
-        for note in _notes(folder):
-            note.unlink(missing_ok=True)
+        records.forget_all(folder)
         return ended
     finally:
         owner.release()
@@ -273,7 +255,7 @@ def exit_on_signals() -> None:
 
 
 def _everything(folder: Path, owner: str) -> tuple[Process, ...]:
-    named = {process.pid: process for process in _records(folder, owner) if process.alive}
+    named = {process.pid: process for process in records.read(folder, owner) if process.alive}
     for process in marked(owner):
         named.setdefault(process.pid, process)
     for process in descendants(tuple(named.values())):
@@ -292,39 +274,10 @@ def _end_everything(folder: Path, owner: str, *, grace_s: float) -> tuple[Ended,
         outcome.update({one.process: one for one in ended})
         if all(one.how == "survived" for one in ended):
             break
-    for note in _notes(folder):
-        process = _read(note, owner)
-        if process is not None and not process.alive:
-            note.unlink(missing_ok=True)
+    for process in records.read(folder, owner):
+        if not process.alive:
+            records.forget(folder, process)
     return tuple(outcome.values())
-
-
-def _notes(folder: Path) -> list[Path]:
-    return sorted((folder / "processes").glob("*"))
-
-
-def _records(folder: Path, owner: str) -> list[Process]:
-    found = (_read(note, owner) for note in _notes(folder) if note.suffix == ".json")
-    return [process for process in found if process is not None]
-
-
-def _read(note: Path, owner: str) -> Process | None:
-    """The process of a record. None for another folder's (this one is a copy) and for a torn one."""
-    try:
-        data: dict[str, Any] = json.loads(note.read_text())
-        if data["owner"] != owner:
-            return None
-        process = Process(int(data["pid"]), int(data["started_ticks"]), data["role"], tuple(data["command"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    # Start times count from the boot: after a reboot the pair may be somebody else's.
-    return process if data.get("boot") == _boot() else replace(process, started_ticks=-1)
-
-
-def _boot() -> str:
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
 
 
 def _opened(log: Path) -> IO[bytes]:

@@ -28,7 +28,7 @@ from . import ivy, jars, java, ports
 __all__ = ["Brokers", "EmbeddedBroker"]
 
 ATTEMPTS = 5  # judgement: twice in a row somebody else is quicker on a random port
-READY_S = 60.0  # judgement: 5 s on an idle machine, 20 s seen on a loaded one
+READY_S = 120.0  # judgement: 4 s on an idle machine, 20 s seen on a loaded one
 STOP_S = 30.0  # judgement: a clean stop takes 1–2 s
 STARTED = "Kafka Server started"
 TAKEN = ("Address already in use", "BindException")

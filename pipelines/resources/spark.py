@@ -22,17 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.owner import Owner
-from pipelines.processes import OWNER, ROLE, Process, marked
+from pipelines.processes import Process, marked
 from pipelines.settings import SparkSettings
 from profiling_jobs.errors import Misconfigured, NotReady
 
 from . import ivy, jars, java, ports
+from .spark_conf import job_conf
 
 MASTER = "spark-master"
 WORKER = "spark-worker"
 BACKEND = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 ATTEMPTS = 5  # judgement: twice in a row somebody else is quicker on a random port
-READY_S = 60.0  # judgement: 3 s each on an idle machine
+READY_S = 120.0  # judgement: 3 s each on an idle machine, 10 s at a load of 16 on two cores
 MEMORY_SHARE = 0.8  # judgement: the rest is for the broker, the drivers and the page cache
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError"  # as for the broker
 
@@ -48,15 +49,6 @@ rootLogger.appenderRef.console.ref=console
 logger.native.name=org.apache.hadoop.util.NativeCodeLoader
 logger.native.level=error
 """
-
-# Whoever changes these has another cluster, or a job that cannot be rescaled or found.
-OURS = (
-    "spark.master",
-    "spark.cores.max",
-    "spark.dynamicAllocation.enabled",
-    f"spark.executorEnv.{OWNER}",
-    f"spark.executorEnv.{ROLE}",
-)
 
 
 @dataclass(frozen=True)
@@ -159,44 +151,15 @@ class LocalSpark:
         }
 
     def job_conf(self, name: str, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The Spark configuration of the job `name`; `conf` comes last, except for what is the cluster's.
-
-        `spark.cores.max` is left out on purpose: with it a running job cannot be given more executors. A
-        new job therefore takes every free slot at first; its driver must ask for the total it wants at
-        once.
-        """
-        chosen = {**self._settings.conf, **(conf or {})}
-        for key in OURS:
-            if key in chosen:
-                raise Misconfigured(f'conf."{key}"', "is set by Headroom: remove it")
-        memory = self._settings.executor_memory_mb
-        return {
-            "spark.master": self.url,
-            "spark.app.name": name,
-            "spark.jars": ",".join(str(jar) for jar in self._connector()),
-            "spark.driver.host": ports.HOST,
-            "spark.driver.bindAddress": ports.HOST,
-            "spark.driver.memory": f"{self._settings.driver_memory_mb}m",
-            "spark.executor.memory": f"{memory}m",
-            "spark.executor.cores": "1",
-            # One slot: a parallel collector would only take turns with it.
-            "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
-            f"spark.executorEnv.{OWNER}": self._owner.id,
-            f"spark.executorEnv.{ROLE}": f"executor.{name}",
-            "spark.dynamicAllocation.enabled": "false",
-            # Failures are caused on purpose here, and a job must not be given up for their number.
-            "spark.executor.maxNumFailures": "1000000",
-            "spark.executor.failuresValidityInterval": "60s",
-            **_timeouts(self._settings),
-            "spark.executor.logs.rolling.strategy": "size",
-            "spark.executor.logs.rolling.maxSize": "10485760",
-            "spark.executor.logs.rolling.maxRetainedFiles": "2",
-            "spark.ui.port": "0",
-            "spark.ui.showConsoleProgress": "false",
-            # `sasl.jaas.config` holds a password, and Spark's own pattern does not know it.
-            "spark.redaction.regex": "(?i)secret|password|passwd|token|access[.]?key|credential|jaas",
-            **chosen,
-        }
+        """The Spark configuration of the job `name` on this cluster; `conf` is the job's own."""
+        return job_conf(
+            name,
+            master=self.url,
+            settings=self._settings,
+            connector=self._connector(),
+            marks=self._owner.marks(f"executor.{name}"),
+            conf=conf or {},
+        )
 
     def executors(self, name: str) -> tuple[ExecutorProcess, ...]:
         """The living executors of the job `name`, by their number."""
@@ -244,6 +207,8 @@ class LocalSpark:
                 "org.apache.spark.deploy.master.Master",
                 *("--host", ports.HOST, "--port", str(chosen[0]), "--webui-port", str(chosen[1])),
                 options={
+                    # Otherwise it also listens on port 6066, where a second cluster of this machine does.
+                    "spark.master.rest.enabled": "false",
                     # Otherwise an application is removed after ten failed executors.
                     "spark.deploy.maxExecutorRetries": "-1",
                     "spark.deploy.retainedApplications": "20",
@@ -335,23 +300,6 @@ class LocalSpark:
                 f"{slots} executors of {each} MB are more than {MEMORY_SHARE:.0%} of this machine's "
                 f"{there} MB: lower spark.slots or spark.executor_memory_mb",
             )
-
-
-def _timeouts(settings: SparkSettings) -> dict[str, str]:
-    """When a silent executor is given up. Spark's own 120 s would break most promises by itself."""
-    silent, beat = settings.network_timeout_s, settings.heartbeat_s
-    if 2 * beat > silent:
-        raise Misconfigured(
-            "spark.heartbeat_s",
-            f"{beat} s is more than half of spark.network_timeout_s ({silent} s): lower it",
-        )
-    return {
-        "spark.network.timeout": f"{silent}s",
-        # Spark refuses to start unless these two are at most the time-out as well.
-        "spark.network.timeoutInterval": f"{max(1, silent // 10)}s",
-        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{silent}s",
-        "spark.executor.heartbeatInterval": f"{beat}s",
-    }
 
 
 def _option(words: tuple[str, ...], name: str) -> str:

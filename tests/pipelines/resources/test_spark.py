@@ -20,7 +20,7 @@ from pipelines.settings import SparkSettings
 from profiling_jobs.errors import Misconfigured, NotReady
 
 
-def until(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 300.0) -> None:
     limit = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < limit, "the condition was not reached"

@@ -1,0 +1,88 @@
+"""What must a job's Spark configuration say, so that it can be found, rescaled and hurt here?
+
+Later ones win: our defaults, `[spark] conf` of headroom.toml, the job's own. A few keys are nobody's to
+change, and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipelines.processes import OWNER, ROLE
+from pipelines.settings import SparkSettings
+from profiling_jobs.errors import Misconfigured
+
+from . import ports
+
+# Whoever changes these has another cluster, or a job that cannot be rescaled or found.
+OURS = (
+    "spark.master",
+    "spark.cores.max",
+    "spark.dynamicAllocation.enabled",
+    f"spark.executorEnv.{OWNER}",
+    f"spark.executorEnv.{ROLE}",
+)
+
+
+def job_conf(
+    name: str,
+    *,
+    master: str,
+    settings: SparkSettings,
+    connector: Sequence[Path],
+    marks: Mapping[str, str],
+    conf: Mapping[str, str],
+) -> dict[str, str]:
+    """The whole configuration of a job.
+
+    `spark.cores.max` is left out on purpose: with it a running job cannot be given more executors. A new job
+    therefore takes every free slot at first; its driver must ask for the total it wants at once.
+    """
+    chosen = {**settings.conf, **conf}
+    for key in OURS:
+        if key in chosen:
+            raise Misconfigured(f'conf."{key}"', "is set by Headroom: remove it")
+    return {
+        "spark.master": master,
+        "spark.app.name": name,
+        "spark.jars": ",".join(str(jar) for jar in connector),
+        "spark.driver.host": ports.HOST,
+        "spark.driver.bindAddress": ports.HOST,
+        "spark.driver.memory": f"{settings.driver_memory_mb}m",
+        "spark.executor.memory": f"{settings.executor_memory_mb}m",
+        "spark.executor.cores": "1",
+        # One slot: a parallel collector would only take turns with it.
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
+        **{f"spark.executorEnv.{key}": value for key, value in marks.items()},
+        "spark.dynamicAllocation.enabled": "false",
+        # Failures are caused on purpose here, and a job must not be given up for their number.
+        "spark.executor.maxNumFailures": "1000000",
+        "spark.executor.failuresValidityInterval": "60s",
+        **_timeouts(settings),
+        "spark.executor.logs.rolling.strategy": "size",
+        "spark.executor.logs.rolling.maxSize": "10485760",
+        "spark.executor.logs.rolling.maxRetainedFiles": "2",
+        "spark.ui.port": "0",
+        "spark.ui.showConsoleProgress": "false",
+        # `sasl.jaas.config` holds a password, and Spark's own pattern does not know it.
+        "spark.redaction.regex": "(?i)secret|password|passwd|token|access[.]?key|credential|jaas",
+        **chosen,
+    }
+
+
+def _timeouts(settings: SparkSettings) -> dict[str, str]:
+    """When a silent executor is given up. Spark's own 120 s would break most promises by itself."""
+    silent, beat = settings.network_timeout_s, settings.heartbeat_s
+    if 2 * beat > silent:
+        raise Misconfigured(
+            "spark.heartbeat_s",
+            f"{beat} s is more than half of spark.network_timeout_s ({silent} s): lower it",
+        )
+    return {
+        "spark.network.timeout": f"{silent}s",
+        # Spark refuses to start unless these two are at most the time-out as well.
+        "spark.network.timeoutInterval": f"{max(1, silent // 10)}s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{silent}s",
+        "spark.executor.heartbeatInterval": f"{beat}s",
+    }
