@@ -11,7 +11,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real test-kubernetes test-all bench docs clean
+.PHONY: help install lock check format test test-real test-kubernetes test-all bench jars lock-jars docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -59,6 +59,12 @@ test-all: test test-real test-kubernetes  ## all three: the test command of the 
 
 bench: install  ## the benchmarks, into bench/results.json
 	$(BIN)/python -m bench
+
+jars: install  ## the jars of Kafka and of Spark's connector, into the user's cache
+	$(BIN)/python -m pipelines.resources.jars
+
+lock-jars: install  ## compute the checksums in jars.lock again, after changing a coordinate
+	$(BIN)/python -m pipelines.resources.jars --lock
 
 docs: install  ## the pages that are generated from the code
 	$(BIN)/python -m pipelines.configuration_page

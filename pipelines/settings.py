@@ -91,8 +91,8 @@ class SparkSettings:
     slots: int = key(
         8, at_least=1, help="Executors the local worker offers in all; may exceed the machine's processors."
     )
-    executor_memory_mb: int = key(512, at_least=384, help="Heap of one executor.")
-    driver_memory_mb: int = key(512, at_least=384, help="Heap of one driver.")
+    executor_memory_mb: int = key(512, at_least=480, help="Heap of one executor.")
+    driver_memory_mb: int = key(512, at_least=480, help="Heap of one driver.")
     network_timeout_s: int = key(
         20,
         at_least=5,
