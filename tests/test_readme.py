@@ -1,0 +1,44 @@
+"""Every example in the README runs, and prints what the README says it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", README, re.DOTALL)
+COMMANDS = re.findall(r"```console\n\$ headroom ([^\n]*)\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize(("code", "printed"), PYTHON)
+def test_a_python_example(code: str, printed: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
+@pytest.mark.parametrize(("arguments", "printed"), COMMANDS)
+def test_a_command_example(arguments: str, printed: str) -> None:
+    headroom = Path(sys.executable).parent / "headroom"
+    done = subprocess.run(
+        [headroom, *arguments.split()], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == (printed.strip(), "")
+
+
+@pytest.mark.fast
+def test_there_are_examples_and_every_target_of_make_is_there() -> None:
+    assert len(PYTHON) >= 2
+    assert COMMANDS
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z-]+)`?", README)) - {"demo"} <= targets
+
+
+@pytest.mark.fast
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert [link for link in links if not (ROOT / link).exists()] == []
