@@ -35,7 +35,7 @@ def test_there_are_examples_and_every_target_of_make_is_there() -> None:
     assert len(PYTHON) >= 2
     assert COMMANDS
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"make ([a-z-]+)`?", README)) - {"demo"} <= targets
+    assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README)) - {"demo"} <= targets
 
 
 @pytest.mark.fast
