@@ -1,0 +1,231 @@
+"""The benchmark jobs' records: the same for the same seed, in the right mix, of the right size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.quantities import Misuse
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.jobs import JOBS, fixed_settings, json_events, load
+
+START_S = 1_763_000_000.0
+OURS = sorted(set(JOBS) - {"enrichment"})
+JSON = sorted(set(OURS) - {"word-count"})
+NEXMARK = [name for name in OURS if name.startswith("nexmark")]
+
+
+def records(name: str, **changes) -> pa.Table:
+    return load(name).events(**{"seed": 1, "count": 5000, "start_s": START_S, **changes})
+
+
+def values(name: str, **changes) -> list[dict]:
+    return [json.loads(value) for value in records(name, **changes)["value"].to_pylist()]
+
+
+def largest_share(items) -> float:
+    _, counts = np.unique(np.asarray(items), return_counts=True)
+    return counts.max() / counts.sum()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_same_seed_gives_the_same_records_and_another_others(name):
+    assert records(name).equals(records(name))
+    assert not records(name).equals(records(name, seed=2))
+    assert not records(name).equals(records(name, hot_keys=True))
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("count", [0, 1, 49, 51])
+def test_as_many_records_come_as_are_asked_for(name, count):
+    table = records(name, count=count)
+
+    assert table.schema.equals(json_events.EVENTS)
+    assert table.num_rows == count
+    assert all(column.null_count == 0 for column in table.columns)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("rate_rps", [7.0, 1000.0, 250_000.0])
+def test_records_arrive_at_the_rate_that_is_asked_for(name, rate_rps):
+    arrived = records(name, rate_rps=rate_rps)["timestamp"].cast(pa.int64()).to_numpy()
+
+    assert arrived[0] == START_S * 1000
+    assert np.all(np.diff(arrived) >= 0)
+    assert arrived[-1] - arrived[0] == pytest.approx(4999 / rate_rps * 1000, abs=1.5)
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_the_event_time_can_be_cut_out_of_the_bytes_and_lies_before_the_arrival(name):
+    table = records(name)
+    arrived = table["timestamp"].cast(pa.int64()).to_numpy()
+    happened = np.array([one["event_time"] for one in values(name)])
+    cut = [int(value[json_events.EVENT_TIME_AT]) for value in table["value"].to_pylist()]
+
+    assert cut == list(happened)
+    assert np.all((arrived - happened >= 0) & (arrived - happened <= json_events.LONGEST_DELAY_MS))
+    assert np.any(np.diff(happened) < 0), "they are out of order"
+
+
+@pytest.mark.parametrize("name", NEXMARK)
+def test_nexmark_has_two_percent_people_six_percent_auctions_and_the_rest_bids(name):
+    kinds = [one["kind"] for one in values(name)]
+
+    assert (kinds.count("person"), kinds.count("auction"), kinds.count("bid")) == (100, 300, 4600)
+
+
+def test_nexmark_records_have_the_sizes_of_the_benchmark():
+    sizes: dict[str, list[int]] = {}
+    for value in records("nexmark-q1", count=50_000)["value"].to_pylist():
+        sizes.setdefault(json.loads(value)["kind"], []).append(len(value))
+
+    assert np.mean(sizes["person"]) == pytest.approx(200, rel=0.1)
+    assert np.mean(sizes["auction"]) == pytest.approx(500, rel=0.1)
+    assert np.mean(sizes["bid"]) == pytest.approx(100, rel=0.1)
+
+
+def test_nexmark_numbers_people_and_auctions_and_names_only_recent_ones():
+    events = values("nexmark-q1", count=100_000)
+    people, auctions, gaps = [], [], []
+    for event in events:
+        if event["kind"] == "person":
+            people.append(event["id"])
+        elif event["kind"] == "auction":
+            auctions.append(event["id"])
+            assert people[-1] - 1000 < event["seller"] <= people[-1] + 10
+        elif auctions:
+            gaps.append(auctions[-1] - event["auction"])
+            assert people[-1] - 1000 < event["bidder"] <= people[-1] + 10
+
+    assert people == list(range(1000, 1000 + 2000))
+    assert auctions == list(range(1000, 1000 + 6000))
+    assert min(gaps) == -10
+    assert max(gaps) == 99
+
+
+def test_nexmark_keys_say_whom_a_record_is_about():
+    table = records("nexmark-q1")
+    about = [one["auction"] if one["kind"] == "bid" else one["id"] for one in values("nexmark-q1")]
+
+    assert [int(key) for key in table["key"].to_pylist()] == about
+
+
+@pytest.mark.parametrize(
+    ("kind", "whom", "share"), [("auction", "seller", 0.75), ("bid", "auction", 0.5), ("bid", "bidder", 0.75)]
+)
+def test_nexmark_has_hot_sellers_auctions_and_bidders_when_asked_to(kind, whom, share):
+    def hundred_people(hot_keys):  # one hot seller and bidder, three hot auctions
+        events = values("nexmark-q1", hot_keys=hot_keys)
+        chosen = [one[whom] for one in events if one["kind"] == kind]
+        return np.array(chosen[: len(chosen) // 3])
+
+    assert largest_share(hundred_people(True)) == pytest.approx(share, abs=0.08)
+    assert largest_share(hundred_people(False)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "even"),
+    [("yahoo-streaming", "ad_id", 0.01), ("top-speed-windowing", "car", 0.02), ("traffic", "vehicle", 0.01)],
+)
+def test_with_hot_keys_every_second_record_is_about_one_thing(name, field, even):
+    for hot_keys in (True, False):
+        keys = [key.decode() for key in records(name, hot_keys=hot_keys)["key"].to_pylist()]
+        assert keys == [one[field] for one in values(name, hot_keys=hot_keys)]
+        share = largest_share(keys)
+        assert share == pytest.approx(0.5, abs=0.03) if hot_keys else share < even
+
+
+def test_words_follow_zipf_until_one_of_them_is_hot():
+    for hot_keys, share in (
+        (False, 0.108),
+        (True, 0.554),
+    ):  # 1 / (ln 5832 + 0.577), and half of all plus its rest
+        lines = records("word-count", hot_keys=hot_keys)["value"].to_pylist()
+        words = [word for line in lines for word in line.decode().split()]
+        assert len(words) == 10 * len(lines)
+        assert largest_share(words) == pytest.approx(share, abs=0.01)
+        assert len(set(words)) > 3000
+
+
+def test_ads_are_seen_clicked_and_bought_equally_often_and_belong_to_a_campaign():
+    events = values("yahoo-streaming")
+    campaigns = load("yahoo-streaming").campaigns()
+    kinds = [one["event_type"] for one in events]
+
+    assert {one["ad_id"] for one in events} <= set(campaigns["ad_id"].to_pylist())
+    assert [len(campaigns), len(pc.unique(campaigns["campaign_id"]))] == [1000, 100]
+    assert all(
+        kinds.count(kind) / 5000 == pytest.approx(1 / 3, abs=0.03) for kind in ("view", "click", "purchase")
+    )
+
+
+def test_a_car_travels_as_far_as_its_speed_takes_it():
+    readings = {}
+    for one in values("top-speed-windowing", count=20_000, hot_keys=True):
+        readings.setdefault(one["car"], []).append((one["event_time"], one["distance_m"], one["speed_kmh"]))
+
+    assert len(readings) == 200
+    for rows in readings.values():
+        at, metres, speed = np.array(sorted(rows)).T
+        expected = np.diff(at) / 1000 * speed[1:] / 3.6
+        # Readings of one and the same millisecond may stand in another order.
+        clear = np.diff(at) > 0
+        clear[:-1] &= clear[1:]
+        np.testing.assert_allclose(np.diff(metres)[clear], expected[clear], atol=0.11)
+        assert np.all(np.diff(metres) >= -1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"count": -1}, "count"),
+        ({"count": 1.5}, "count"),
+        ({"rate_rps": 0.0}, "rate_rps"),
+        ({"rate_rps": float("nan")}, "rate_rps"),
+        ({"start_s": 1_763_000_000_000.0}, "start_s"),  # milliseconds
+        ({"start_s": 0.0}, "start_s"),
+        ({"start_s": 9.98e9, "rate_rps": 1e-5}, "start_s"),  # ends after thirteen digits do
+    ],
+)
+def test_what_cannot_be_generated_is_said(arguments, named):
+    with pytest.raises(Misuse, match=named):
+        records("traffic", **arguments)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1e6), max_size=20), st.integers(1, 6))
+def test_decimals_are_spelt_as_python_rounds_them(numbers, digits):
+    spelt = json_events.Decimals(np.array(numbers), digits).text().to_pylist()
+
+    assert [float(one) for one in spelt] == pytest.approx(numbers, abs=0.51 * 10**-digits)
+    assert all(len(one.partition(".")[2]) == digits for one in spelt)
+
+
+def test_every_job_is_found_by_its_name_and_fits_the_plan():
+    for name in JOBS:
+        fixed = fixed_settings.of(name)
+        assert fixed.build == f"profiling_jobs.jobs.{name.replace('-', '_')}:build"
+        assert fixed.inputs == ("events",)
+        assert fixed.outputs == ("results",)
+        assert fixed.conf["spark.sql.adaptive.enabled"] == "false"
+    assert fixed_settings.of("nexmark-q3").longest_window_s == 60.0
+    assert fixed_settings.of("nexmark-q5-long").longest_window_s == 300.0
+
+    with pytest.raises(Misconfigured, match="no benchmark job 'nexmark-q4', there is enrichment"):
+        load("nexmark-q4")
+
+
+def test_no_job_imports_spark_before_it_is_built():
+    code = "from profiling_jobs.jobs import JOBS, load; [load(one) for one in JOBS]; import sys; "
+    code += "print('pyspark' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "False"
