@@ -8,8 +8,8 @@ two readings arrived between their times, and by the same share of the way. So, 
 
 and the percentiles are those of the mixture, each stretch weighted by its records. One record may be off by a
 sampling step; over many it cancels while the input is steady within a step. What arrived before the first
-reading has waited for an unknown time: such records count as slower than all others, and a percentile that
-falls among them is Unknown. Records that are committed once more after a rollback are not counted again.
+reading has waited for an unknown time: a batch with such a record is left out as a whole, or only its quick
+records would count. Records that are committed once more after a rollback are not counted again.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class LatencyWindow:
     def __init__(self, *, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
         self._arrivals: dict[Partition, _Arrivals] = {}
-        self._done: deque[tuple[float, Array, int]] = deque()
-        """Per commit: its time, rows (least latency, greatest latency, count, step), the unseen records."""
+        self._done: deque[tuple[float, Array]] = deque()
+        """Per commit: its time, rows (least latency, greatest latency, count, step)."""
+        self._left_out_s = -np.inf
         self._since_s: float | None = None
         self._read_s = 0.0
 
@@ -127,10 +128,14 @@ class LatencyWindow:
 
     def percentiles(self) -> Percentiles:
         """p50, p95 and p99 over the records that were committed in the window that ends now."""
-        rows = np.concatenate([np.empty((0, 4)), *(rows for _, rows, _ in self._done)])
-        unseen = sum(count for _, _, count in self._done)
-        records = int(rows[:, 2].sum()) + unseen
-        if self._since_s is None or not records:
+        rows = np.concatenate([np.empty((0, 4)), *(rows for _, rows in self._done)])
+        records = int(rows[:, 2].sum())
+        if not records and self._since_s is not None and self._left_out_s > self._read_s - self._window_s:
+            return _unknown(
+                "what was committed lately had arrived before the broker's ends were first read, "
+                f"{self._read_s - self._since_s:.0f} s ago, and nobody knows when: wait for newer records"
+            )
+        if not records:
             return _unknown(f"no record was committed in the last {self._window_s:.0f} s")
         unsure = float(rows[rows[:, 3] > WIDEST_STEP_S, 2].sum()) / records
         if unsure > MOST_UNSURE:
@@ -141,11 +146,7 @@ class LatencyWindow:
                 records,
             )
         values = _quantiles(rows[:, 0], rows[:, 1], rows[:, 2], np.asarray([0.5, 0.95, 0.99]) * records)
-        early = Unknown(
-            f"{unseen:,} of {records:,} records had arrived before the ends were first read, "
-            f"{self._read_s - self._since_s:.0f} s ago, or are not seen any more: wait for newer ones"
-        )
-        p50, p95, p99 = (early if np.isnan(value) else 1000.0 * float(value) for value in values)
+        p50, p95, p99 = (1000.0 * float(value) for value in values)
         return Percentiles(p50, p95, p99, records)
 
     def _take(self, commit: Commit) -> None:
@@ -155,22 +156,25 @@ class LatencyWindow:
                 rows, missed = self._arrivals[partition].take(end)
                 found.append(rows)
                 unseen += missed
+        if unseen:
+            self._left_out_s = commit.at_s
+            return
         rows = np.concatenate(found)
         # What is committed had arrived, also where the next reading of the end came later.
         from_s, to_s = np.minimum(rows[:, 0], commit.at_s), np.minimum(rows[:, 1], commit.at_s)
         rows = np.column_stack([commit.at_s - to_s, commit.at_s - from_s, rows[:, 2], rows[:, 3]])
-        if len(rows) or unseen:
-            self._done.append((commit.at_s, rows, unseen))
+        if len(rows):
+            self._done.append((commit.at_s, rows))
 
 
 def _quantiles(low: Array, high: Array, weight: Array, wanted: Array) -> Array:
-    """Where the mixture of uniforms [low, high] has gathered the wanted weights; NaN where it never does.
+    """Where the mixture of uniforms [low, high] has gathered the wanted weights.
 
     Its cumulated weight is piecewise linear, Σ w·(x − low)/(high − low), with a kink at every edge and a step
     where low = high.
     """
     width = high - low
-    spread = width > 0.0
+    spread = width > 1e-6  # below a microsecond it is a step
     edges = np.unique(np.concatenate([low, high]))
     density = np.zeros(edges.size)
     np.add.at(density, np.searchsorted(edges, low[spread]), weight[spread] / width[spread])
@@ -182,15 +186,7 @@ def _quantiles(low: Array, high: Array, weight: Array, wanted: Array) -> Array:
     before = after - steps
     x = np.repeat(edges, 2)
     y = np.maximum.accumulate(np.column_stack([before, after]).ravel())
-    total = float(weight.sum())
-    result = np.full(wanted.shape, np.nan)
-    for i, want in enumerate(wanted):
-        if want <= total * (1.0 + 1e-9):
-            at = min(int(np.searchsorted(y, want, side="left")), y.size - 1)
-            rise = y[at] - y[at - 1] if at else 0.0
-            share = (want - y[at - 1]) / rise if rise > 0.0 else 1.0
-            result[i] = x[at] if at == 0 else x[at - 1] + min(max(share, 0.0), 1.0) * (x[at] - x[at - 1])
-    return result
+    return np.interp(wanted, y, x)
 
 
 def _unknown(reason: str, records: int = 0) -> Percentiles:

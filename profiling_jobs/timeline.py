@@ -14,7 +14,7 @@ what a probe needs: a span that cuts a batch in two is off by half a batch.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -184,8 +184,11 @@ class Timeline:
         return len({run for run in runs if not isinstance(run, Unknown)}) > 1
 
     def load(self, start_s: float, end_s: float) -> Load:
-        """How busy was each executor that ran within, warm-up and losses left out?"""
-        points = self.points(start_s, end_s)
+        """How busy was each executor that ran within, warm-up and losses left out?
+
+        Executors are read less often than offsets: a reading that is merely repeated appears once.
+        """
+        points = _fresh(self.points(start_s, end_s))
         rows: list[dict[str, ExecutorSample]] = [
             {}
             if isinstance(point.sample.executors, Unknown)
@@ -254,6 +257,16 @@ class Timeline:
             del self._points[: self._first(before_s)]
             self._done = [done for done in self._done if done.at_s >= before_s]
             self._gaps = [gap for gap in self._gaps if gap.at_s >= before_s]
+
+
+def _fresh(points: Sequence[Point]) -> list[Point]:
+    before: object = None
+    found = []
+    for point in points:
+        if point.sample.executors != before:
+            found.append(point)
+        before = point.sample.executors
+    return found
 
 
 def _or_nan(value: float | Unknown) -> float:

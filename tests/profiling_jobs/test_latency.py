@@ -91,15 +91,16 @@ def test_whatever_arrives_the_error_is_below_a_sampling_step(seed: int, work_s: 
     close(watch(job, until_s=90.0), job, 90.0, 1000.0)
 
 
-def test_records_from_before_we_looked_make_only_what_they_touch_unknown() -> None:
+def test_a_batch_with_records_from_before_we_looked_is_left_out() -> None:
     steady = np.arange(0.0, 60.0, 0.01)
     job = Job(steady, work_s=lambda at: 10.0)
     soon = watch(job, since_s=19.0, until_s=31.0)  # commits at 20 and at 30, of what came until 10 and 20
     assert isinstance(soon.p50_ms, Unknown)
-    assert "1,900 of 2,000 records had arrived before" in soon.p50_ms.reason
-    later = watch(job, since_s=19.0, until_s=51.0)  # now it is 1,900 of 4,000
-    assert not isinstance(later.p50_ms, Unknown)
-    assert isinstance(later.p95_ms, Unknown)
+    assert "had arrived before the broker's ends were first read, 12 s ago" in soon.p50_ms.reason
+    later = watch(job, since_s=19.0, until_s=51.0)  # [20, 30) at 40 and [30, 40) at 50 were seen
+    assert later.records == 2000
+    assert later.p50_ms == pytest.approx(15_000.0, abs=30.0)
+    assert later.p99_ms == pytest.approx(19_900.0, abs=30.0)
 
 
 def test_nothing_committed_is_unknown_and_not_zero() -> None:

@@ -208,7 +208,8 @@ def test_the_load_of_executors_leaves_out_warm_up_and_losses() -> None:
     ]
     for at, executors in enumerate(rows):
         timeline.add(sample(float(at), offsets(0), executors=executors))
-    load = timeline.load(0.0, 2.0)
+        timeline.add(sample(at + 0.5, offsets(0), executors=executors))  # not read again in between
+    load = timeline.load(0.0, 3.0)
     np.testing.assert_array_equal(load.times_s, [0.0, 1.0, 2.0])
     np.testing.assert_array_equal(load.cpu["0"], [0.1, np.nan, np.nan])
     np.testing.assert_array_equal(load.cpu["1"], [np.nan, np.nan, 0.2])
