@@ -1,0 +1,188 @@
+"""What would the metrics of a simulated job show at this moment?
+
+The twin of `Metrics`: offsets from the simulated broker and checkpoint, shares of time from the executors,
+and latencies from the exact arrival times of the records:
+
+    lag      = Σ_p max(0, head_p − max(committed_p, log start_p))
+    latency  = commit time − arrival, over all records committed in the last two minutes
+
+Percentiles come from SPREAD points per partition and batch (between two changes of the rate, arrivals lie
+evenly). What lies between two samples of an executor is its cpu, busy share and rate.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..quantities import Unknown
+from .batches import Executor
+from .cluster import Cluster
+from .job import Job
+from .reading import Commit as Done
+from .topics import Topics
+
+WINDOW_S = 120.0  # agreed: two minutes
+LOST_SHOWN_S = 60.0  # as the real metrics show it
+SPREAD = 8  # judgement: p95 within a hundredth of a batch
+
+Offsets = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A batch that is done."""
+
+    batch: int
+    at_s: float
+    ends: Offsets
+
+
+@dataclass(frozen=True)
+class ExecutorSample:
+    """One executor since the sample before."""
+
+    executor: str
+    state: str
+    cpu: float | Unknown
+    busy: float | Unknown
+    records_rps: float | Unknown
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One job at one moment."""
+
+    at_s: float
+    head: Offsets
+    committed: Offsets | Unknown
+    committed_source: str
+    log_start: Offsets
+    lag_records: float | Unknown
+    last_batch: int | Unknown
+    last_commit_at_s: float | Unknown
+    run_id: str | Unknown
+    executors: tuple[ExecutorSample, ...] | Unknown
+    latency_p50_ms: float | Unknown
+    latency_p95_ms: float | Unknown
+    latency_p99_ms: float | Unknown
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True)
+class _Counters:
+    at_s: float
+    busy_s: float
+    cpu_s: float
+    records: float
+
+
+class Sampler:
+    """The metrics of all jobs of one cluster; remembers what it showed last."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._told: dict[str, int] = {}
+        """Job -> the newest batch that was told."""
+        self._counters: dict[str, dict[str, _Counters]] = {}
+        self._lost: dict[str, dict[str, float]] = {}
+
+    def sample(self, name: str) -> Sample:
+        job, topics, now = self._cluster.job(name), self._cluster.topics, self._cluster.now_s
+        inputs = list(job.plan.inputs.values())
+        head, log_start = topics.ends(inputs, at_s=now), topics.starts(inputs)
+        kept = job.checkpoint
+        nothing = Unknown(f"{name} has not finished a batch yet")
+        done = kept.batch >= 0
+        committed = {(t, p): int(end) for t, ends in kept.committed.items() for p, end in enumerate(ends)}
+        p50, p95, p99 = _percentiles(kept.commits, topics, now)
+        return Sample(
+            at_s=now,
+            head=head,
+            committed=committed if done else nothing,
+            committed_source="checkpoint" if done else "neither",
+            log_start=log_start,
+            lag_records=_lag(head, committed, log_start) if done else nothing,
+            last_batch=kept.batch if done else nothing,
+            last_commit_at_s=kept.committed_at_s if done else nothing,
+            run_id=job.run_id if job.driver_up else Unknown(job.reason or f"{name} does not run"),
+            executors=self._executors(name, job, now),
+            latency_p50_ms=p50,
+            latency_p95_ms=p95,
+            latency_p99_ms=p99,
+            commits=self._commits(name, job),
+        )
+
+    def _commits(self, name: str, job: Job) -> tuple[Commit, ...]:
+        told = self._told.get(name)
+        self._told[name] = job.checkpoint.batch
+        if told is None:  # what was done before somebody asked is of no interest
+            return ()
+        return tuple(
+            Commit(
+                c.batch,
+                c.at_s,
+                {(t, p): int(end) for t, ends in c.after.items() for p, end in enumerate(ends)},
+            )
+            for c in job.checkpoint.commits
+            if c.batch > told
+        )
+
+    def _executors(self, name: str, job: Job, now: float) -> tuple[ExecutorSample, ...] | Unknown:
+        before = self._counters.get(name, {})
+        alive = job.registered(now)
+        self._counters[name] = {e.id: _Counters(now, e.busy_s, e.cpu_s, e.records) for e in alive}
+        lost = self._lost.setdefault(name, {})
+        lost.update({executor: now for executor in before if executor not in self._counters[name]})
+        for executor in [executor for executor, at_s in lost.items() if now - at_s > LOST_SHOWN_S]:
+            del lost[executor]
+        if not job.driver_up or job.frozen_s is not None:
+            return Unknown(job.reason or f"the driver of {name} does not answer")
+        gone = Unknown("the executor is lost")
+        found = [_sample(executor, before.get(executor.id), now) for executor in alive]
+        return (*found, *(ExecutorSample(executor, "lost", gone, gone, gone) for executor in lost))
+
+
+def _sample(executor: Executor, before: _Counters | None, now: float) -> ExecutorSample:
+    state = "running" if executor.warm and executor.holds_until_s <= now else "warming_up"
+    if before is None or now <= before.at_s:
+        once = Unknown("the executor was read once: wait for the next reading")
+        return ExecutorSample(executor.id, state, once, once, once)
+    elapsed = now - before.at_s
+    return ExecutorSample(
+        executor.id,
+        state,
+        cpu=min(1.0, (executor.cpu_s - before.cpu_s) / elapsed),
+        busy=min(1.0, (executor.busy_s - before.busy_s) / elapsed),
+        records_rps=(executor.records - before.records) / elapsed,
+    )
+
+
+def _lag(head: Offsets, committed: Offsets, log_start: Offsets) -> float:
+    return float(
+        sum(max(0, end - max(committed.get(part, 0), log_start[part])) for part, end in head.items())
+    )
+
+
+def _percentiles(commits: list[Done], topics: Topics, now: float) -> list[float | Unknown]:
+    """p50, p95, p99 in milliseconds."""
+    first = bisect_right(commits, now - WINDOW_S, key=lambda commit: commit.at_s)
+    waited, weights = [], []
+    for commit in commits[first:]:
+        for topic, ends in commit.after.items():
+            begins = commit.before[topic]
+            for part in np.flatnonzero(ends > begins[: ends.size]):
+                low = topics[topic].arrived_s(int(part), int(begins[part]))
+                high = topics[topic].arrived_s(int(part), int(ends[part]) - 1)
+                waited.append(commit.at_s - np.linspace(low, high, SPREAD))
+                weights.append(np.full(SPREAD, (ends[part] - begins[part]) / SPREAD))
+    if not waited:
+        none = Unknown(f"no record was committed in the last {WINDOW_S:.0f} s")
+        return [none, none, none]
+    values, weight = np.concatenate(waited), np.concatenate(weights)
+    order = np.argsort(values)
+    grown = np.cumsum(weight[order])
+    at = np.searchsorted(grown, np.array([0.5, 0.95, 0.99]) * grown[-1] * (1.0 - 1e-9))
+    return [1000.0 * max(0.0, float(values[order[i]])) for i in at]

@@ -1,0 +1,162 @@
+"""How do the twins become ports?
+
+The models know neither the ports' dataclasses nor their errors: here the values are given their class, and
+each `Refused` becomes the error of its kind. What the plans themselves forbid is checked as everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from models.quantities import Unknown
+from models.simulation import sampling
+from models.simulation.cluster import Cluster
+from models.simulation.refusals import Refused
+from profiling_jobs import plans
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+from profiling_jobs.ports import (
+    Commit,
+    ExecutorSample,
+    Injection,
+    Offsets,
+    Plan,
+    Rescaled,
+    Sample,
+    Status,
+)
+
+
+@contextmanager
+def _refusals_told() -> Iterator[None]:
+    try:
+        yield
+    except Refused as refused:
+        if refused.kind == "misconfigured":
+            raise Misconfigured(refused.setting, refused.problem) from refused
+        raise (NotReady if refused.kind == "not_ready" else Unsafe)(str(refused)) from refused
+
+
+class SimulatedClock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def now_s(self) -> float:
+        return self._cluster.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self._cluster.advance(seconds)
+
+
+class SimulatedDeployments:
+    """Jobs on a cluster that is only computed. `scale` and `stop` let time pass until they are done."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def launch(self, plan: Plan) -> None:
+        plans.check(plan)
+        with _refusals_told():
+            for job in self._cluster.jobs.values():
+                if job.plan.name != plan.name:
+                    plans.apart(plan, job.plan)
+                    plans.apart(job.plan, plan)
+            self._cluster.launch(plan)
+
+    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
+        with _refusals_told():
+            return _as(Rescaled, self._cluster.scale(name, scale_out, epoch=epoch))
+
+    def stop(self, name: str) -> None:
+        with _refusals_told():
+            self._cluster.stop(name)
+
+    def status(self, name: str) -> Status:
+        with _refusals_told():
+            return _as(Status, self._cluster.status(name))
+
+    def names(self) -> tuple[str, ...]:
+        return self._cluster.names()
+
+
+class SimulatedFailures:
+    """Failures of that cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def kinds(self) -> frozenset[str]:
+        return self._cluster.kinds()
+
+    def inject(self, deployment: str, kind: str) -> Injection:
+        with _refusals_told():
+            return _as(Injection, self._cluster.inject(deployment, kind))
+
+    def clear(self, injection_id: str) -> None:
+        self._cluster.clear(injection_id)
+
+    def active(self) -> tuple[Injection, ...]:
+        return tuple(_as(Injection, injection) for injection in self._cluster.active())
+
+
+class SimulatedBroker:
+    """The broker of that cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def topics(self) -> dict[str, int]:
+        with _refusals_told():
+            return self._cluster.topics.counts()
+
+    def create(self, topic: str, *, partitions: int) -> None:
+        with _refusals_told():
+            self._cluster.topics.create(topic, partitions=partitions, at_s=self._cluster.now_s)
+
+    def delete(self, topic: str) -> None:
+        with _refusals_told():
+            self._cluster.topics.delete(topic)
+
+    def starts(self, topics: Sequence[str]) -> Offsets:
+        with _refusals_told():
+            return self._cluster.topics.starts(topics)
+
+    def ends(self, topics: Sequence[str]) -> Offsets:
+        with _refusals_told():
+            return self._cluster.topics.ends(topics, at_s=self._cluster.now_s)
+
+    def offsets_at(self, topic: str, at_s: float) -> Offsets:
+        with _refusals_told():
+            return self._cluster.topics.offsets_at(topic, at_s, at_s=self._cluster.now_s)
+
+    def committed(self, group: str, topics: Sequence[str]) -> Offsets:
+        with _refusals_told():
+            return self._cluster.topics.committed(group, topics)
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        with _refusals_told():
+            self._cluster.topics.commit(group, offsets)
+
+
+class SimulatedMetrics:
+    """How the jobs of that cluster are doing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._sampler = sampling.Sampler(cluster)
+
+    def sample(self, name: str) -> Sample:
+        with _refusals_told():
+            found = self._sampler.sample(name)
+        executors = found.executors
+        if not isinstance(executors, Unknown):
+            executors = tuple(_as(ExecutorSample, one) for one in executors)
+        commits = tuple(_as(Commit, one) for one in found.commits)
+        return Sample(**{**vars(found), "executors": executors, "commits": commits})
+
+
+def _as(wanted: Any, value: Any) -> Any:
+    """The same fields under the port's name."""
+    return wanted(**vars(value))
