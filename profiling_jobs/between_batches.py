@@ -1,0 +1,56 @@
+"""How is a streaming query stopped after a batch, so that nothing is done twice?
+
+`query.stop()` cancels the batch that runs: it is done again after the restart, and an at-least-once sink
+then has its records twice. There is no call for the gentle way, but there is the flag which the query's own
+loop reads between two batches. Setting it lets the running batch finish and commit, and the query end by
+itself. A query that merely waits for its next trigger can be stopped at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Literal
+
+Stopped = Literal["between batches", "within a batch"]
+
+POLL_S = 0.05
+TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED"
+
+
+def stop(queries: Iterable[Any], *, spark: Any, timeout_s: float) -> Stopped:
+    """Stop after the running batches; one that takes longer than the time is cut short, and that is said."""
+    running = [query for query in queries if query.isActive]
+    gently = [query for query in running if _ask_to_end(query, spark)]
+    until = time.monotonic() + timeout_s
+    how: Stopped = "between batches" if len(gently) == len(running) else "within a batch"
+    for query in gently:
+        idle = 0
+        while not _ended(query):
+            # Seen twice: a batch may have been about to begin the first time.
+            idle = 0 if query.status["isTriggerActive"] else idle + 1
+            if idle >= 2 or time.monotonic() > until:
+                break
+            time.sleep(POLL_S)
+        if not _ended(query) and idle < 2:
+            how = "within a batch"
+    for query in running:
+        query.stop()
+    return how
+
+
+def _ask_to_end(query: Any, spark: Any) -> bool:
+    """False where this Spark keeps its flag elsewhere."""
+    from py4j.protocol import Py4JError
+
+    try:
+        flag = spark._jvm.java.lang.Class.forName(f"{TERMINATED}$").getField("MODULE$").get(None)
+        query._jsq.streamingQuery().state().set(flag)
+    except (Py4JError, AttributeError):
+        return False
+    return True
+
+
+def _ended(query: Any) -> bool:
+    # `awaitTermination` believes the flag; the thread knows.
+    return not query._jsq.streamingQuery().queryExecutionThread().isAlive()

@@ -1,0 +1,100 @@
+"""What does the driver write down about its batches?
+
+One JSON object per line: {"event", "at_s", "incarnation", ...} with event `session`, `settled` (the
+executors that were wanted first are there), `started`, `progress`, `idle` or `ended`. A progress line
+carries Spark's own report under "progress". `at_s` is when the event arrived, shortly after the batch was
+committed. The file is put aside once it is large; one older file is kept. A killed driver leaves no `ended`
+line, and may leave half a line.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FILE_BYTES = 20_000_000  # judgement: a few hours of batches of one second
+
+
+class ProgressFile:
+    """Where a driver writes its events."""
+
+    def __init__(self, path: Path, *, incarnation: int, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._incarnation = incarnation
+        self._clock = clock
+        self._writing = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, event: str, **details: Any) -> None:
+        """One event, readable by others when this returns."""
+        line = {"event": event, "at_s": self._clock(), "incarnation": self._incarnation, **details}
+        with self._writing:
+            with suppress(FileNotFoundError):
+                if self._path.stat().st_size > FILE_BYTES:
+                    self._path.replace(older(self._path))
+            # The line break comes first: half a line of a driver that was killed must not swallow ours.
+            with self._path.open("a") as file:
+                file.write("\n" + json.dumps(line))
+
+
+def older(path: Path) -> Path:
+    """Where the events go that no longer fit."""
+    return path.with_suffix(path.suffix + ".1")
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The events, oldest first; broken lines are left out."""
+    for file in (older(path), path):
+        with suppress(FileNotFoundError), file.open() as lines:
+            for line in lines:
+                with suppress(ValueError):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and "event" in event:
+                        yield event
+
+
+def end_offsets(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """The offsets up to which a finished batch has read, over all Kafka sources of the query."""
+    found: dict[tuple[str, int], int] = {}
+    for source in progress.get("sources") or ():
+        ends = source.get("endOffset")
+        if isinstance(ends, str):
+            with suppress(ValueError):
+                ends = json.loads(ends)
+        if not isinstance(ends, dict) or not str(source.get("description", "")).startswith("Kafka"):
+            continue
+        for topic, partitions in ends.items():
+            for partition, offset in partitions.items():
+                # A topic that is read twice is committed as far as its slower reader has come.
+                key = (topic, int(partition))
+                found[key] = min(int(offset), found.get(key, int(offset)))
+    return found
+
+
+def listener(file: ProgressFile, on_batch: Callable[[Mapping[str, Any]], None]) -> Any:
+    """A StreamingQueryListener that writes every event, and hands finished batches on."""
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        """Called in the order of events, in a thread of Spark's."""
+
+        def onQueryStarted(self, event: Any) -> None:
+            file.write("started", id=str(event.id), run_id=str(event.runId), name=event.name)
+
+        def onQueryProgress(self, event: Any) -> None:
+            progress = json.loads(event.progress.json)
+            file.write("progress", run_id=str(event.progress.runId), progress=progress)
+            on_batch(progress)
+
+        def onQueryIdle(self, event: Any) -> None:
+            file.write("idle", run_id=str(event.runId))
+
+        def onQueryTerminated(self, event: Any) -> None:
+            file.write("ended", run_id=str(event.runId), exception=event.exception)
+
+    return Listener()

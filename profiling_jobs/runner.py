@@ -1,0 +1,256 @@
+"""How does somebody's program become a job that can be watched, rescaled and stopped between batches?
+
+`python -m profiling_jobs.runner DEPLOYMENT/driver.json` is the driver. It runs the program in its own
+interpreter: a script with runpy, unchanged, or a function `build(spark, topics)`. Before that it puts our
+Spark settings where the program's own `SparkSession.builder.getOrCreate()` finds them, and looks over every
+streaming read and write. As soon as there is a session it asks for the executors that are wanted and
+listens to the batches. The control channel answers all the while. How it ended is written down last; a
+driver that was killed leaves nothing.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import re
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import before_start, between_batches, plans, progress, session, sink_guard
+from .channel import ControlServer
+from .errors import HeadroomError, Misconfigured, NotReady
+from .executors import Executors
+from .group_commits import GroupCommits
+from .orders import Ended, Listening, Orders
+from .ports import Function, Script
+from .topics import Topics
+
+ANSWER_S = 0.5  # judgement: the answer to the call that stops us must get out
+LEAVE_S = 10.0  # judgement: how long a script may go on after its queries were stopped
+STOP_S = 60.0  # judgement: a batch that takes longer is cut short
+COMMIT_S = 5.0  # judgement: how long the last offsets may take to reach the broker
+RAISED = re.compile(r"[\w.]*(Error|Exception|Warning|Interrupt|Failure)\b")
+
+
+class Driver:
+    """One run of a program."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self._plan = orders.plan
+        self._events = progress.ProgressFile(orders.folder / "progress.jsonl", incarnation=orders.incarnation)
+        self._group = GroupCommits(orders.brokers, group=plans.group(orders.plan))
+        self._attaching = threading.Lock()
+        self._spark: Any = None
+        self._executors: Executors | None = None
+        self._unsettled = ""
+        self._batches = 0
+        self._stop_asked = False
+        self._stop_done = threading.Event()
+        self._stopped: between_batches.Stopped | None = None
+
+    # ------------------------------------------------------------------ the control channel's three calls
+
+    def status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What runs, of what size."""
+        known: dict[str, Any] = {"incarnation": self.orders.incarnation, "batches": self._batches}
+        spark, executors = self._spark, self._executors
+        if spark is None or executors is None:
+            return {**known, "state": "starting", "executors": [], "queries": []}
+        queries = [
+            {"id": str(one.id), "run_id": str(one.runId), "name": one.name} for one in spark.streams.active
+        ]
+        ids = executors.ids()
+        return {
+            **known,
+            "state": "running" if queries else "starting",
+            "application_id": executors.application_id,
+            "executors": list(ids),
+            "wanted": executors.wanted,
+            "unsettled": self._unsettled if len(ids) != executors.wanted else "",
+            "queries": queries,
+        }
+
+    def scale(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The live path."""
+        executors = self._executors
+        if executors is None:
+            raise NotReady("the driver has no Spark session yet: try again")
+        took_s = executors.settle(int(request["scale_out"]), timeout_s=float(request["timeout_s"]))
+        return {"took_s": took_s, "executors": list(executors.ids())}
+
+    def stop_between_batches(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """End the queries; the program then comes to its end by itself, or is ended."""
+        if self._spark is None:
+            raise NotReady("the driver has no Spark session yet: try again")
+        timeout_s = float(request.get("timeout_s", STOP_S))
+        self._stop_asked = True
+        queries = self._spark.streams.active
+        self._stopped = between_batches.stop(queries, spark=self._spark, timeout_s=timeout_s)
+        self._stop_done.set()
+        threading.Thread(target=self._leave_soon, name="headroom-leave", daemon=True).start()
+        return {"stopped": self._stopped}
+
+    # ------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> Ended:
+        """Run the program until it and its queries have ended."""
+        ended = self._run()
+        if self._stop_asked and self._stop_done.wait(STOP_S):
+            time.sleep(ANSWER_S)
+            return self._ended("stopped", str(self._stopped))
+        return ended
+
+    def _run(self) -> Ended:
+        try:
+            self._prepare()
+            self._run_program()
+            self._await_queries()
+        except NotReady as error:
+            return self._ended("not ready", str(error))
+        except HeadroomError as error:
+            return self._ended("refused", str(error))
+        except SystemExit as exit:
+            if exit.code not in (None, 0):
+                return self._ended("threw", self._why(f"the script left with {exit.code!r}"))
+        except BaseException as error:  # noqa: BLE001 - whatever a program throws is its end
+            return self._ended("threw", self._why(in_short(error)))
+        return self._ended("finished", "the program came to its end")
+
+    def _prepare(self) -> None:
+        before_start.check_topics(self._plan, self.orders.brokers)
+        before_start.check_checkpoint(self._plan)
+        scratch = str(self.orders.folder / "scratch")
+        sink_guard.install(sink_guard.Limits(self._plan, self.orders.brokers.bootstrap, scratch))
+        if self._plan.role == "profile":
+            declared = self._plan.side_effects == "none"
+            checks = (
+                "nothing checked, declared to be without side effects" if declared else sink_guard.CHECKED
+            )
+            say(f"profiling copy {self._plan.name}: {checks}; {sink_guard.TRUSTED}")
+        self._group.start()
+        session.put_in_place(self.orders, attach=self._attach, say=say)
+
+    def _attach(self, spark: Any) -> None:
+        with self._attaching:
+            if self._spark is not None:
+                return
+            executors = Executors(spark, slots=self.orders.slots)
+            executors.claim(self._plan.scale_out)
+            spark.streams.addListener(progress.listener(self._events, self._on_batch))
+            self._events.write("session", application_id=executors.application_id)
+            self._executors, self._spark = executors, spark
+            threading.Thread(
+                target=self._settle, args=(executors,), name="headroom-settle", daemon=True
+            ).start()
+
+    def _settle(self, executors: Executors) -> None:
+        try:
+            took_s = executors.settle(self._plan.scale_out, timeout_s=self.orders.scale_timeout_s)
+            self._events.write("settled", executors=self._plan.scale_out, took_s=took_s)
+        except HeadroomError as error:
+            self._unsettled = str(error)
+            say(self._unsettled)
+
+    def _on_batch(self, report: Mapping[str, Any]) -> None:
+        if "addBatch" in (report.get("durationMs") or {}):  # others only looked for data
+            self._batches += 1
+        self._group.give(progress.end_offsets(report))
+
+    def _run_program(self) -> None:
+        sys.path[:0] = map(str, session.search_path(self.orders))
+        if isinstance(self._plan.program, Script):
+            script = session.script(self.orders)
+            sys.argv = [str(script), *plans.arguments(self._plan, brokers=self.orders.brokers.bootstrap)]
+            runpy.run_path(str(script), run_name="__main__")
+        else:
+            self._run_function(self._plan.program)
+
+    def _run_function(self, program: Function) -> None:
+        from pyspark.sql import SparkSession
+
+        key, (module, _, name) = f"job.{self._plan.job}.build", program.name.partition(":")
+        try:
+            build = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise Misconfigured(key, f"'{program.name}' cannot be imported: {error}") from error
+        except AttributeError as error:
+            raise Misconfigured(key, f"there is no '{name}' in {module}") from error
+        spark = SparkSession.builder.getOrCreate()
+        writer = build(spark, Topics(spark, self._plan, self.orders.brokers))
+        if not hasattr(writer, "start"):
+            raise Misconfigured(key, f"'{program.name}' gave {type(writer).__name__}, not a DataStreamWriter")
+        writer.start()
+
+    def _await_queries(self) -> None:
+        """A script need not wait for what it has started; the first query that fails fails the job."""
+        while self._spark is not None:
+            try:
+                if self._spark.streams.awaitAnyTermination(1):
+                    self._spark.streams.resetTerminated()
+            except AttributeError:  # the script has stopped its session
+                return
+            if not self._spark.streams.active:
+                return
+
+    def _leave_soon(self) -> None:
+        time.sleep(LEAVE_S)
+        self._finish(self._ended("stopped", str(self._stopped)))
+
+    def _ended(self, how: Any, reason: str) -> Ended:
+        return Ended(self.orders.incarnation, how, reason, self._batches)
+
+    def _finish(self, ended: Ended) -> None:
+        """Write the end down and go, whatever threads the program has left behind."""
+        self._group.close(timeout_s=COMMIT_S)
+        ended.write(self.orders.folder)
+        say(f"{ended.how}: {ended.reason}")
+        sys.stdout.flush()
+        os._exit(0 if ended.how in ("finished", "stopped") else 1)
+
+    def _why(self, problem: str) -> str:
+        setting = "script" if isinstance(self._plan.program, Script) else "build"
+        when = f"after {self._batches} batches" if self._batches else "before its first batch was finished"
+        return f"job.{self._plan.job}.{setting}: the job failed {when}: {problem}"
+
+
+def in_short(error: BaseException) -> str:
+    """The line that says what went wrong, out of pages of Python and Java stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if RAISED.match(line)]
+    text = raised[-1] if raised and "Traceback (most recent call last):" in str(error) else (lines or [""])[0]
+    name = type(error).__name__
+    return (text if text.startswith(name) or raised else f"{name}: {text}")[:500]
+
+
+def say(text: str) -> None:
+    """Into the driver's log."""
+    sys.stderr.write(f"headroom: {text}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """Run what the orders say."""
+    faulthandler.register(signal.SIGUSR1)  # where does it hang? The answer goes to its log
+    orders = Orders.read(Path(arguments[0]))
+    driver = Driver(orders)
+    calls = {
+        "status": driver.status,
+        "scale": driver.scale,
+        "stop_between_batches": driver.stop_between_batches,
+    }
+    server = ControlServer(calls, token=(orders.folder / "token").read_text().strip())
+    server.start()
+    Listening(orders.incarnation, server.port).write(orders.folder)
+    driver._finish(driver.run())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
