@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,11 +98,11 @@ def test_the_first_batches_of_a_query(query: Query, group: Group) -> None:
 def test_the_group_is_asked_now_and_then_and_taken_where_it_is_further(query: Query, group: Group) -> None:
     query.commit(3, 30, at_s=100.0)
     standing = Standing(plan(query.folder))
-    for second in range(10):
+    for second in range(20):
         look(standing, group, 100.0 + second)
-    assert group.asked == 2
+    assert group.asked == 4
     group.end = 35  # the checkpoint reaches us late
-    assert look(standing, group, 120.0) == (35, "group", [])
+    assert look(standing, group, 125.0) == (35, "group", [])
 
 
 def test_without_a_checkpoint_the_group_tells_and_its_moves_are_commits(group: Group) -> None:
@@ -160,8 +162,23 @@ def test_a_batch_that_is_run_again_between_two_looks_is_told_again(query: Query,
 def test_the_group_is_asked_again_only_after_a_while(query: Query, group: Group) -> None:
     query.commit(4, 40, at_s=101.0)
     standing = Standing(plan(query.folder))
-    look(standing, group, 100.0)
-    look(standing, group, 100.0 + GROUP_EVERY_S - 0.1)
+    now_s = 100.0
+    while not group.asked:
+        look(standing, group, now_s)
+        now_s += 0.1
+    assert now_s <= 100.2 + GROUP_EVERY_S
+    look(standing, group, now_s + GROUP_EVERY_S - 0.2)
     assert group.asked == 1
-    look(standing, group, 100.0 + GROUP_EVERY_S)
+    look(standing, group, now_s + GROUP_EVERY_S)
     assert group.asked == 2
+
+
+def test_jobs_do_not_all_ask_in_the_same_round(query: Query, group: Group) -> None:
+    query.commit(4, 40, at_s=101.0)
+    jobs = [Standing(replace(plan(query.folder), name=f"orders-{number}")) for number in range(20)]
+    asked = []
+    for second in range(20):
+        for job in jobs:
+            look(job, group, 100.0 + second)
+        asked.append(group.asked)
+    assert max(after - before for before, after in pairwise(asked)) <= 10
