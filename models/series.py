@@ -187,14 +187,16 @@ def _strongest_scale(rest: Array, significance: float, generator: np.random.Gene
     return None if best is None else _refined(rest, about=best[1] * best[2], within=best[1])
 
 
-def _refined(rest: Array, *, about: int, within: int) -> int:
+def _refined(rest: Array, *, about: int, within: int) -> int | None:
     """The period near `about` whose first harmonics, beside a straight line, leave the smallest squares."""
     reach = max(within, about // 20)
     coarse = max(1, about // 128)
     blocks = block_means(rest, size=coarse)
     first = rest.size % coarse + (coarse - 1) / 2
     tried = range(max(2, about - reach), min(about + reach, rest.size // 2) + 1)
-    return min(tried, key=lambda period: _harmonic_fit(blocks, first, coarse, period)[0])
+    best = min(tried, key=lambda period: _harmonic_fit(blocks, first, coarse, period)[0])
+    # At the edge the true one is longer, and was not seen twice.
+    return None if best == tried[-1] and best >= rest.size // 2 - 1 else best
 
 
 def _straightened(rest: Array, period: int) -> Array:
@@ -214,8 +216,16 @@ def _harmonic_fit(blocks: Array, first: float, coarse: int, period: int) -> tupl
     angle = 2.0 * np.pi / period * at[:, None] * np.arange(1, min(HARMONICS, period // 2) + 1)
     columns = np.hstack((np.ones((at.size, 1)), at[:, None] / length, np.cos(angle), np.sin(angle)))
     target = blocks[seen]
+    solution = _solved(columns, target)
+    # Beside a wandering level the differences place the curve, beside noise the values do.
+    left = target - columns @ solution
+    memory = min(max(float(left[1:] @ left[:-1]) / max(float(left @ left), 1e-300), 0.0), 1.0)
+    columns, target = columns[1:] - memory * columns[:-1], target[1:] - memory * target[:-1]
+    sifted = target - columns @ _solved(columns, target)
+    return float(sifted @ sifted), float(solution[0]), float(solution[1]) / length
+
+
+def _solved(columns: Array, target: Array) -> Array:
     gram = columns.T @ columns
-    gram[np.diag_indices_from(gram)] += 1e-9 * at.size
-    projected = columns.T @ target
-    solution = np.linalg.solve(gram, projected)
-    return float(target @ target - projected @ solution), float(solution[0]), float(solution[1]) / length
+    ridge = 1e-9 * len(target) * np.eye(len(gram))
+    return np.asarray(np.linalg.solve(gram + ridge, columns.T @ target), dtype=np.float64)

@@ -4,38 +4,28 @@ With u = y − s(t) (the curve of `fourier`) and w = u or its difference u_t −
 
     w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 
-A model that returns to a level would go on returning to it after the level has moved. So two sums of the
-standardised errors z = e/σ, clipped to ±3, are kept (Page): S = max(0, S ± z − ½). When one exceeds 12, c
-moves by (1 + Σθ) times the mean error since that sum was last zero. In white noise that happens less than
-once in 10⁵ steps, a spike of four steps does not reach it, a jump of 2σ is followed within about ten steps.
+A model that returns to a level, or averages over many steps, would go on doing so after the level has moved.
+So two sums of the standardised errors z = e/σ, clipped to ±3, are kept (Page): S = max(0, S ± z − ½). When
+one exceeds 12, c moves by (1 + Σθ) times the mean error since that sum was last zero; with differences the
+level moves by that error. In white noise that happens less than once in 10⁵ steps, a spike of four steps does
+not reach it, a jump of 2σ is followed within about ten steps.
 
-Orders come from pmdarima's `auto_arima`, coefficients from its ARIMA. What is kept is only the recursion:
-an update and a forecast need numpy alone, a model is a few numbers of JSON, and the back-test runs exactly
-what the live forecast runs. The curve is taken out before (`fourier`) instead of being handed over as
-regressors, which costs a tenth. Never `m > 1`: seasonal ARIMA took 82 s on 600 points and lost to the curve.
+Only this recursion is kept of a fitted ARIMA: an update and a forecast need numpy alone, a model is a few
+numbers of JSON, and the back-test runs exactly what the live forecast runs.
 """
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..arguments import Array
 from ..quantities import Json
-from .fourier import NO_CURVE, Fourier, fit_curve
+from .fourier import NO_CURVE, Fourier
 
-LARGEST_ORDER = 2  # judgement: with the curve taken out, longer memories only cost time
-POINTS_FOR_ORDER = 400  # measured: 0.2–0.6 s; auto_arima on 2 880 points takes 22 s
-POINTS_FOR_COEFFICIENTS = 1_500  # measured: 0.1–0.2 s a fit; more points move no coefficient noticeably
-FEWEST_POINTS = 40  # judgement: five coefficients want eight observations each
 CLIPPED, ALLOWANCE, MOVED = 3.0, 0.5, 12.0  # Page's sums: ½ is best for shifts of one σ; 12 by the text above
-LONGEST_MEMORY = 0.9999  # of an innovation half is left after 7 000 steps
-ITERATIONS = 30  # measured: the likelihood is flat after 15
+AVERAGING = -0.5  # judgement: above it half of a jump is followed at once
 
 
 @dataclass(frozen=True)
@@ -49,6 +39,11 @@ class Recursion:
     deviation: float
 
     @property
+    def averages(self) -> bool:
+        """Does it keep a level, or average over so many steps that it follows one only slowly?"""
+        return not self.differenced or sum(self.ma) < AVERAGING
+
+    @property
     def order(self) -> tuple[int, int, int]:
         """(p, d, q), as ARIMA orders are written."""
         return len(self.ar), int(self.differenced), len(self.ma)
@@ -59,7 +54,9 @@ class Arima:
 
     kind = "arima"
 
-    def __init__(self, recursion: Recursion, curve: Fourier = NO_CURVE) -> None:
+    def __init__(
+        self, recursion: Recursion, curve: Fourier = NO_CURVE, *, level: float | None = None
+    ) -> None:
         self.recursion = recursion
         self.curve = curve
         self.at = 0
@@ -68,7 +65,8 @@ class Arima:
         self.w = [usual] * len(recursion.ar)
         """Newest first, as is `e`."""
         self.e = [0.0] * len(recursion.ma)
-        self.level: float | None = None
+        self.level = level
+        """The newest u; before the first, where to begin. None: at the first value observed."""
         self.moved = 0.0
         """By how much c has moved since the fit."""
         self.sums = [0.0, 0.0]
@@ -88,7 +86,8 @@ class Arima:
         left = (values - self.curve.at(self.at, values.size)).tolist()
         self.at += len(left)
         recursion, w, e, level = self.recursion, self.w, self.e, self.level
-        follows = not recursion.differenced and recursion.deviation > 0.0
+        # Differences follow the level by themselves, unless Σθ near −1 averages over many steps.
+        follows = recursion.deviation > 0.0 and recursion.averages
         for u in left:
             expected = recursion.intercept + self.moved
             for coefficient, value in zip(recursion.ar, w, strict=True):
@@ -128,11 +127,18 @@ class Arima:
             self.since[side] += 1
             self.errors[side] += error
             if self.sums[side] > MOVED:
-                # A constant that is off by δ leaves errors of δ / (1 + Σθ).
-                share = max(0.0, 1.0 + sum(self.recursion.ma))
-                self.moved += share * self.errors[side] / self.since[side]
+                self._move(self.errors[side] / self.since[side])
                 self.sums, self.since, self.errors = [0.0, 0.0], [0, 0], [0.0, 0.0]
                 return
+
+    def _move(self, error: float) -> None:
+        averaging = sum(self.recursion.ma)
+        if self.recursion.differenced:
+            # An error d enters every later level with d Σθ / (1 − Σφ).
+            self.e[0] += error * (1.0 - sum(self.recursion.ar)) / averaging
+        else:
+            # A constant that is off by δ leaves errors of δ / (1 + Σθ).
+            self.moved += error * max(0.0, 1.0 + averaging)
 
     def ahead(self, steps: int) -> Array:
         """What comes in the next `steps` steps?"""
@@ -200,124 +206,3 @@ class Arima:
         result.moved, result.sums = float(state["moved"]), list(state["sums"])
         result.since, result.errors = list(state["since"]), list(state["errors"])
         return result
-
-
-def fit_variants(values: Array, curve: Fourier, *, settling: bool = True) -> list[Arima]:
-    """The candidates around one curve: returning to a level, wandering, and wandering with a drift."""
-    left = values - curve.at(0, values.size)
-    if not _says_something(left):
-        return []
-    found: list[Recursion] = []
-    if settling and (settled := _choose(left, differenced=False)) is not None:
-        found.append(settled)
-    if (wandering := _choose(left, differenced=True)) is not None:
-        found += [wandering, _drifting(wandering, left)]
-    return [Arima(recursion, curve) for recursion in found]
-
-
-def refit(model: Arima, values: Array) -> Arima:
-    """The same orders and harmonics with coefficients from all these values; unchanged if that fails."""
-    curve = fit_curve(values, model.curve.periods, model.curve.harmonics) if model.curve.periods else NO_CURVE
-    left = values - curve.at(0, values.size)
-    recursion = _coefficients(left, model.recursion.order)
-    if recursion is None:
-        return Arima(model.recursion, model.curve)
-    drifts = model.recursion.differenced and model.recursion.intercept != 0.0
-    return Arima(_drifting(recursion, left) if drifts else recursion, curve)
-
-
-def _says_something(left: Array) -> bool:
-    seen = ~np.isnan(left)
-    if seen.sum() < max(FEWEST_POINTS, left.size / 2):
-        return False
-    return float(np.nanstd(left)) > 1e-9 * (1.0 + float(np.nanmax(np.abs(left))))
-
-
-def _standardised(left: Array, points: int) -> tuple[Array, float, float]:
-    """The newest points with gaps bridged by straight lines, centred and scaled for the optimiser."""
-    recent = left[-points:]
-    seen = ~np.isnan(recent)
-    filled = np.interp(np.arange(recent.size), np.flatnonzero(seen), recent[seen]) if seen.any() else recent
-    centre, scale = float(filled.mean()), float(filled.std())
-    return (filled - centre) / (scale or 1.0), centre, scale
-
-
-def _choose(left: Array, *, differenced: bool) -> Recursion | None:
-    import pmdarima
-
-    target, centre, scale = _standardised(left, POINTS_FOR_ORDER)
-    if not scale > 0.0:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # non-convergence of one of the orders tried is no news
-        try:
-            model = pmdarima.auto_arima(
-                target,
-                d=int(differenced),
-                seasonal=False,
-                start_p=1,
-                start_q=1,
-                max_p=LARGEST_ORDER,
-                max_q=LARGEST_ORDER,
-                with_intercept=not differenced,
-                maxiter=ITERATIONS,
-                error_action="ignore",
-                suppress_warnings=True,
-            )
-        except (ValueError, IndexError, np.linalg.LinAlgError):
-            return None  # a series no order fits, such as a single jump: the naive candidates remain
-    chosen = _recursion(model, centre, scale)
-    return chosen or _coefficients(left, (1, int(differenced), 0))
-
-
-def _coefficients(left: Array, order: tuple[int, int, int]) -> Recursion | None:
-    import pmdarima
-
-    target, centre, scale = _standardised(left, POINTS_FOR_COEFFICIENTS)
-    if not scale > 0.0:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            model = pmdarima.ARIMA(
-                order=order, with_intercept=not order[1], maxiter=ITERATIONS, suppress_warnings=True
-            ).fit(target)
-        except (ValueError, IndexError, np.linalg.LinAlgError):
-            return None
-    return _recursion(model, centre, scale)
-
-
-def _recursion(model: Any, centre: float, scale: float) -> Recursion | None:
-    """The numbers of a pmdarima model fitted to (left − centre) / scale, in units of the rate."""
-    p, d, q = model.order
-    ar = tuple(float(v) for v in model.arparams()) if p else ()
-    ma = tuple(float(v) for v in model.maparams()) if q else ()
-    parameters = np.asarray(model.params())
-    # auto_arima may drop the intercept that was asked for; the first parameter is then another one.
-    intercept = float(parameters[0]) * scale if model.with_intercept else 0.0
-    constant = 0.0 if d else intercept + centre * (1.0 - sum(ar))
-    deviation = math.sqrt(max(0.0, float(parameters[-1]))) * scale
-    usable = (
-        bool(np.isfinite([*ar, *ma, constant, deviation]).all())
-        and _forgets(ar)
-        and _forgets([-m for m in ma])
-    )
-    return Recursion(ar, ma, bool(d), constant, deviation) if usable else None
-
-
-def _forgets(coefficients: Sequence[float]) -> bool:
-    """Does a recursion with these coefficients die out? One that does not turns rounding into a forecast."""
-    if not len(coefficients):
-        return True
-    companion = np.eye(len(coefficients), k=-1)
-    companion[0] = coefficients
-    return float(np.abs(np.linalg.eigvals(companion)).max()) < LONGEST_MEMORY
-
-
-def _drifting(recursion: Recursion, left: Array) -> Recursion:
-    """The same recursion on the slope of the line through the newest values."""
-    recent = left[-POINTS_FOR_ORDER:]
-    seen = ~np.isnan(recent)
-    at = np.flatnonzero(seen) - np.flatnonzero(seen).mean()
-    slope = float((at * recent[seen]).sum() / (at**2).sum())
-    return replace(recursion, intercept=slope * (1.0 - sum(recursion.ar)))

@@ -104,14 +104,15 @@ class Plan:
         return (self.origins[-1] + self.steps - self.origins[0]) / self.steps
 
 
-def plan(points: int, *, steps: int) -> Plan:
+def plan(points: int, *, steps: int, after: int = 0) -> Plan:
     """Later half of the history, or later three quarters where the half holds fewer than four horizons.
 
-    A history that holds no whole horizon is tested over a shorter one.
+    A history that holds no whole horizon is tested over a shorter one. No origin lies before `after`.
     """
     first = max(1, points // 2)
     if points - first < 4 * steps:
         first = max(1, points // 4, points - 4 * steps)
+    first = max(first, after)
     tested = min(steps, max(1, (points - first) // 2)) if points - first < steps else steps
     last = points - tested
     if last < first:

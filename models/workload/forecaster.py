@@ -15,8 +15,10 @@ import numpy as np
 
 from ..arguments import Array, number, numbers, whole
 from ..quantities import Interval, Json, Misuse, Unknown
-from ..series import periods
-from . import arima, backtest, bands
+from ..recurrence import recurrence, recurs
+from ..series import periods, profile
+from . import backtest, bands, fitting
+from .arima import Arima
 from .backtest import BacktestError, Candidate
 from .fourier import NO_CURVE, fit_curve
 from .naive import LastValue, RecentMedian, SeasonalNaive
@@ -27,9 +29,7 @@ LONGEST_MEDIAN = 120  # judgement: its noise is then an eighth of one value's
 SHORTEST_MEDIAN = 20  # judgement: its noise is then a quarter of one value's
 SCHEMA = 1
 
-_KINDS: Mapping[str, Any] = {
-    kind.kind: kind for kind in (LastValue, SeasonalNaive, RecentMedian, arima.Arima)
-}
+_KINDS: Mapping[str, Any] = {kind.kind: kind for kind in (LastValue, SeasonalNaive, RecentMedian, Arima)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,16 +166,19 @@ def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int
     shortened = values.size - observed[0] > MOST_POINTS
     # Steps before the first observation say nothing; those after the last are a gap to be bridged.
     values = values[max(int(observed[0]), values.size - MOST_POINTS) :]
-    where = backtest.plan(values.size, steps=steps)
     found = periods(values, seed=seed)
-    naive: list[Candidate] = [LastValue(), *(SeasonalNaive(period=p) for p in found)]
+    once = _seen_once(values, found, step, steps)
+    where = backtest.plan(values.size, steps=steps, after=max(once, default=0))
+    if where.origins and np.isnan(values[where.origins[0] :]).all():
+        where = backtest.Plan((), steps)  # nothing was observed that a forecast could be held against
+    naive: list[Candidate] = [LastValue(), *(SeasonalNaive(period=p) for p in (*found, *once))]
     models: list[Candidate] = []
     if where.origins and float(np.nanstd(values)) > 0.0:
         models += _models(values[: where.origins[0]], found, steps)
     candidates = naive + models
     trials = [backtest.run(candidate, values, where) for candidate in candidates]
     choice = backtest.choose(trials, where, naive=len(naive))
-    notes = [choice.why] if where.origins else ["last value: one observation says nothing about errors"]
+    notes = [choice.why] if where.origins else ["last value: there is nothing to test a forecast against"]
     if where.origins and where.steps < steps:
         notes.append(
             f"the history holds no {steps} steps to test on; errors over {where.steps} are extended as √time"
@@ -186,6 +189,8 @@ def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int
         )
     if shortened:
         notes.append(f"only the newest {MOST_POINTS} steps were used; a longer step_s reaches further back")
+    if once:
+        notes.append(f"less than two periods of {' and '.join(str(p) for p in once)} steps were seen")
     missing = int(np.isnan(values).sum())
     if missing:
         notes.append(f"{missing} of {values.size} steps are missing")
@@ -215,6 +220,18 @@ def _rates(name: str, values: Any) -> Array:
     return rates
 
 
+def _seen_once(values: Array, found: tuple[int, ...], step_s: float, steps: int) -> tuple[int, ...]:
+    """Periods of which fewer than two were seen, with two horizons left to test them on."""
+    rest = values
+    for period in found:  # a multiple of a period that was seen often enough says nothing new
+        rest = rest - profile(rest - np.nanmean(rest), period=period)[np.arange(rest.size) % period]
+    known = [round(days * 86_400 / step_s) for days in (1, 7)]
+    once = [p for p in known if values.size / 2 < p and recurs(rest, lag=p)]
+    if not once and (lag := recurrence(rest)) is not None:
+        once.append(lag)
+    return tuple(p for p in once if p + 2 * steps <= values.size)
+
+
 def _models(before: Array, found: tuple[int, ...], steps: int) -> list[Candidate]:
     """Candidates fitted on what came before the first origin."""
     models: list[Candidate] = []
@@ -222,17 +239,17 @@ def _models(before: Array, found: tuple[int, ...], steps: int) -> list[Candidate
         models.append(RecentMedian(window=min(max(2 * steps, SHORTEST_MEDIAN), LONGEST_MEDIAN, before.size)))
     seen = tuple(p for p in found if p <= before.size)
     # Beside a period, a model that returns to one level all day long only costs time.
-    models += arima.fit_variants(before, NO_CURVE, settling=not seen)
-    if seen and int((~np.isnan(before)).sum()) >= arima.FEWEST_POINTS:
-        models += arima.fit_variants(before, fit_curve(before, seen))
+    models += fitting.fit_variants(before, NO_CURVE, settling=not seen)
+    if seen and int((~np.isnan(before)).sum()) >= fitting.FEWEST_POINTS:
+        models += fitting.fit_variants(before, fit_curve(before, seen))
     return models
 
 
 def _settled(winner: Candidate, values: Array) -> Candidate:
     """The winner with coefficients and state from the whole history."""
     fresh: Candidate
-    if isinstance(winner, arima.Arima):
-        fresh = arima.refit(winner, values)
+    if isinstance(winner, Arima):
+        fresh = fitting.refit(winner, values)
     elif isinstance(winner, SeasonalNaive):
         fresh = SeasonalNaive(period=winner.period)
     elif isinstance(winner, RecentMedian):

@@ -65,6 +65,7 @@ def sensible(result, steps=STEPS):
         ([5.0, 6.0, 7.0, 8.0, 9.0], 9.0),
         ([0.0], 0.0),
         ([NAN, 7.0, NAN], 7.0),
+        ([7.0] + [NAN] * 200, 7.0),
         ([500.0] * 300, 500.0),
         ([0.0] * 300, 0.0),
     ],
@@ -80,7 +81,7 @@ def test_short_flat_and_zero_histories_repeat_the_last_value(history, level):
 def test_nothing_is_certain_after_one_observation_and_a_constant_is_after_hundreds():
     one, many = asked([100.0]), asked([100.0] * 300)
     assert one.low[-1] < 80 < 120 < one.high[-1]
-    assert "says nothing about errors" in one.why
+    assert "nothing to test a forecast against" in one.why
     assert many.low[-1] == many.high[-1] == many.peak.low == many.peak.high == 100.0
 
 
@@ -142,7 +143,7 @@ def test_the_level_is_followed_when_it_jumps():
     """A model that returns to its level goes on doing so after the level has moved, unless it notices."""
     random = np.random.default_rng(1)
     forecaster = fit_forecast(1_000 + 30 * random.normal(size=400), step_s=30, horizon_s=720)
-    assert "arima(0,0,0)" in forecaster.model
+    assert "arima(0,0," in forecaster.model
     assert abs(forecaster.predict().mid.mean() - 1_000) < 15
     forecaster.update(2_000 + 30 * random.normal(size=24))
     assert abs(forecaster.predict().mid.mean() - 2_000) < 150
