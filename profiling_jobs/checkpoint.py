@@ -67,10 +67,12 @@ class Checkpoint:
             what = error.filename or self.location
             return Unknown(f"job.{self._job}.checkpoint: {what} cannot be read ({error.strerror})")
 
-    def commits(self, *, after: int | Unknown) -> tuple[Commit, ...]:
-        """Which batches were committed after this one? Oldest first, as far as the folder still has them."""
+    def commits(self, *, after: int | Unknown, until: int) -> tuple[Commit, ...]:
+        """Which batches were committed after the one, until the other? Oldest first, as far as kept."""
         found: list[Commit] = []
         for batch in reversed(_numbers(self._folder / "commits") if self._folder else []):
+            if batch > until:
+                continue
             if (not isinstance(after, Unknown) and batch <= after) or len(found) == KEPT:
                 break
             try:

@@ -98,10 +98,10 @@ class Standing:
         if isinstance(now.batch, Unknown) or isinstance(was, Unknown):
             return ()
         if isinstance(was.batch, Unknown) or now.batch > was.batch:
-            return self._checkpoint.commits(after=was.batch)
+            return self._checkpoint.commits(after=was.batch, until=now.batch)
         # The same batch with another time was rolled back and run again in between.
         again = now.batch == was.batch and now.committed_at_s != was.committed_at_s
-        return self._checkpoint.commits(after=now.batch - 1) if again else ()
+        return self._checkpoint.commits(after=now.batch - 1, until=now.batch) if again else ()
 
 
 def _went_back(before: Position | Unknown, now: Position) -> bool:

@@ -203,7 +203,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_an_object_store_says_what_else_tells(location: str) -> None:
     checkpoint = Checkpoint(location, ["orders"], job="orders")
     assert "consumer group" in reason(checkpoint)
-    assert checkpoint.commits(after=0) == ()
+    assert checkpoint.commits(after=0, until=9) == ()
 
 
 def test_a_location_with_a_scheme_is_a_folder(written: Written) -> None:
@@ -217,6 +217,8 @@ def test_every_commit_since_the_last_look_with_its_time(written: Written) -> Non
         written.batch(batch, {"orders": {"0": 10 * batch}}, at_s=1000.0 + batch)
     (written.folder / "commits" / "11").write_text("")
     checkpoint = reader(written)
-    assert [(c.batch, c.at_s) for c in checkpoint.commits(after=8)] == [(9, 1009), (10, 1010), (12, 1012)]
-    assert len(checkpoint.commits(after=Unknown("none yet"))) == 4
-    assert checkpoint.commits(after=12) == ()
+    found = checkpoint.commits(after=8, until=12)
+    assert [(commit.batch, commit.at_s) for commit in found] == [(9, 1009), (10, 1010), (12, 1012)]
+    assert len(checkpoint.commits(after=Unknown("none yet"), until=12)) == 4
+    assert [commit.batch for commit in checkpoint.commits(after=8, until=10)] == [9, 10]
+    assert checkpoint.commits(after=12, until=12) == ()

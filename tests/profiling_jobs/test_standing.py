@@ -182,3 +182,23 @@ def test_jobs_do_not_all_ask_in_the_same_round(query: Query, group: Group) -> No
             look(job, group, 100.0 + second)
         asked.append(group.asked)
     assert max(after - before for before, after in pairwise(asked)) <= 10
+
+
+def test_a_batch_that_ends_while_we_look_is_told_the_next_time(
+    query: Query, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.commit(3, 30, at_s=100.0)
+    standing = Standing(plan(query.folder))
+    look(standing, group, 101.0)
+    query.commit(4, 40, at_s=102.0)
+    read = standing._checkpoint.position
+
+    def position() -> object:
+        found = read()
+        query.commit(5, 50, at_s=103.0)
+        return found
+
+    monkeypatch.setattr(standing._checkpoint, "position", position)
+    assert look(standing, group, 103.0) == (40, "checkpoint", [4])
+    monkeypatch.undo()
+    assert look(standing, group, 104.0) == (50, "checkpoint", [5])
