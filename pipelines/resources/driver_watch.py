@@ -1,0 +1,148 @@
+"""Who starts a driver again that has died, and when is it better left alone?
+
+Spark replaces lost executors, nobody replaces a driver. The watch does: one that was killed is started at
+once from its checkpoint; one that falls silent, as when it is frozen, is ended after the network time-out
+and started again. A pause that doubles stands between starts that finish no batch. Left alone are a program
+that came to its end, a setting that is wrong, and a job that never finished a batch and would fail again.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from profiling_jobs.errors import HeadroomError
+from profiling_jobs.orders import Ended
+
+from .deployment_records import Record, Records
+from .local_drivers import LocalDrivers
+
+POLL_S = 0.2  # judgement: a dead driver is seen within this
+PULSE_S = 2.0  # judgement: how often a driver is asked whether it still answers
+ANSWER_S = (
+    1.0  # judgement: `status` takes milliseconds; one frozen driver must not hide the others for longer
+)
+START_S = 120.0  # judgement: a driver listens within a second; a machine may be very busy
+FRUITLESS = 5  # judgement: so many starts in a row without a finished batch, and it is left alone
+PAUSE_S = 60.0  # judgement: the longest pause between two starts
+TAIL_BYTES = 200_000  # judgement: several reports of a batch
+
+
+class DriverWatch:
+    """Keeps the drivers of one folder alive, in a thread. Only the folder's owner may."""
+
+    def __init__(self, drivers: LocalDrivers, records: Records, *, silence_s: float) -> None:
+        self._drivers = drivers
+        self._records = records
+        self._silence_s = silence_s
+        self._spared: set[str] = set()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._answers: dict[str, tuple[int, float, float]] = {}
+        self._due: dict[tuple[str, int], float] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody watches."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Watch from now on."""
+        if self._thread is None:
+            self._closing.clear()
+            self._thread = threading.Thread(target=self._work, name="headroom-watch", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more. What runs goes on running."""
+        if self._thread is not None:
+            self._closing.set()
+            self._thread.join()
+            self._thread = None
+
+    def spare(self, name: str, spared: bool = True) -> None:
+        """This driver is being ended on purpose, and started again by whoever does that."""
+        (self._spared.add if spared else self._spared.discard)(name)
+
+    def hopeless(self, record: Record) -> bool:
+        """Whether a driver that has ended would only end again."""
+        ended = self._drivers.ended(record)
+        if ended is not None and ended.how == "refused":
+            return True
+        if ended is not None and ended.how == "threw" and not (record.progressed or ended.batches):
+            return True
+        # A broker that is away comes back.
+        return record.fruitless >= FRUITLESS and not (ended is not None and ended.how == "not ready")
+
+    def tend(self, name: str) -> None:
+        """One look at one deployment, and what follows from it."""
+        with self._records.changing():
+            record = self._records.find(name)
+            if record is None or record.wanted != "running" or record.failed or name in self._spared:
+                return
+            if self._drivers.process(name) is None:
+                self._revive(record)
+                return
+        self._feel_pulse(record)
+
+    def _work(self) -> None:
+        while not self._closing.wait(POLL_S):
+            for record in self._records.all():
+                try:
+                    self.tend(record.name)
+                except (HeadroomError, OSError) as error:
+                    with suppress(HeadroomError, OSError):
+                        self._records.change(record.name, reason=str(error))
+
+    def _revive(self, record: Record) -> None:
+        ended = self._drivers.ended(record)
+        progressed = self._progressed(record, ended)
+        if progressed:
+            record = replace(record, progressed=True, fruitless=0)
+        if ended is not None:
+            record = replace(record, reason=ended.reason)
+        elif not record.reason.startswith("the driver was silent"):
+            record = replace(record, reason=f"the driver was killed: see {self._drivers.log(record.name)}")
+        if ended is not None and ended.how in ("finished", "stopped"):
+            self._records.save(replace(record, wanted="stopped"))
+        elif self.hopeless(record):
+            self._records.save(replace(record, failed=True))
+        else:
+            pause = min(PAUSE_S, 2.0**record.fruitless) if record.fruitless else 0.0
+            due = self._due.setdefault((record.name, record.incarnation), time.monotonic() + pause)
+            if time.monotonic() >= due:
+                self._due.pop((record.name, record.incarnation))
+                self._drivers.start(replace(record, fruitless=record.fruitless + 1))
+
+    def _progressed(self, record: Record, ended: Ended | None) -> bool:
+        """Whether this incarnation finished a batch; a killed one has left its file of events."""
+        if ended is not None:
+            return ended.batches > 0
+        mark = f'"incarnation": {record.incarnation}, '.encode()
+        with suppress(OSError), (self._records.folder(record.name) / "progress.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
+            return any(mark in line and b'"addBatch"' in line for line in file)
+        return False
+
+    def _feel_pulse(self, record: Record) -> None:
+        now = time.monotonic()
+        incarnation, asked, answered = self._answers.get(record.name, (0, 0.0, now))
+        if incarnation != record.incarnation:
+            asked, answered = 0.0, now
+        if now - asked < PULSE_S:
+            return
+        with suppress(HeadroomError):
+            self._drivers.client(record).status(timeout_s=ANSWER_S)
+            answered = time.monotonic()
+        self._answers[record.name] = (record.incarnation, now, answered)
+        patience_s = self._silence_s if self._drivers.listening(record) else START_S
+        if time.monotonic() - answered <= patience_s:
+            return
+        with self._records.changing():
+            if self._records.known(record.name).incarnation == record.incarnation:
+                self._records.change(record.name, reason=f"the driver was silent for {patience_s:.0f} s")
+                for process in self._drivers.processes(record.name):
+                    process.signal(signal.SIGKILL)

@@ -1,0 +1,452 @@
+"""Deployments on this machine, with a driver that needs no Spark: what is remembered, restarted, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.quantities import Unknown
+from pipelines.owner import Owner, cleanup
+from pipelines.processes import marked
+from pipelines.resources import driver_watch, local_drivers
+from pipelines.resources.local_deployments import LocalDeployments
+from pipelines.resources.local_failures import LocalFailures
+from pipelines.resources.spark import ExecutorProcess
+from pipelines.settings import SparkSettings
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+from profiling_jobs.ports import Function, Plan, Rescaled
+
+STUB = Path(__file__).parent / "stub_driver.py"
+SETTINGS = SparkSettings(slots=6, scale_timeout_s=20.0, network_timeout_s=5)
+
+
+def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    limit = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < limit, "the condition was not reached"
+        time.sleep(0.02)
+
+
+class NoSpark:
+    """Executors are what the stub has started."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def ensure(self) -> None: ...
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def job_conf(self, name: str, *, conf: Any = None) -> dict[str, str]:
+        return dict(conf or {})
+
+    def executors(self, name: str) -> tuple[ExecutorProcess, ...]:
+        found = [
+            one
+            for one in marked(self._owner.id)
+            if one.role == f"executor.{name}" and os.getsid(one.pid) == one.pid
+        ]
+        numbered = (ExecutorProcess(one, one.command[-2], one.command[-1]) for one in found)
+        return tuple(sorted(numbered, key=lambda one: one.executor_id))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_drivers, "COMMAND", (sys.executable, str(STUB)))
+    monkeypatch.setattr(local_drivers, "EXECUTORS_LEAVE_S", 0.1)
+    monkeypatch.setattr(driver_watch, "POLL_S", 0.05)
+    monkeypatch.setattr(driver_watch, "PULSE_S", 0.2)
+    monkeypatch.setattr(driver_watch, "ANSWER_S", 0.3)
+    monkeypatch.setattr(driver_watch, "PAUSE_S", 0.05)
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Owner]:
+    owner = Owner(tmp_path / ".headroom").acquire()
+    try:
+        yield owner
+    finally:
+        while left := owner.everything():
+            for process in left:
+                process.signal(signal.SIGKILL)
+        owner.release()
+
+
+def deployments(owner: Owner, **settings: Any) -> LocalDeployments:
+    return LocalDeployments(
+        owner,
+        NoSpark(owner),
+        Brokers("h:1"),
+        settings=replace(SETTINGS, **settings),  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def local(owner: Owner) -> Iterator[LocalDeployments]:
+    with deployments(owner) as local:
+        yield local
+
+
+def plan(owner: Owner, name: str = "stub", **changes: Any) -> Plan:
+    wrong = changes.pop("wrong", "")
+    base = Plan(
+        name=name,
+        job=name,
+        role="live",
+        program=Function("a:b"),
+        scale_out=1,
+        inputs={"events": f"{name}-in"},
+        outputs={"alerts": f"{name}-out"},
+        checkpoint=str(owner.folder / "checkpoints" / name),
+        conf=wrong if isinstance(wrong, dict) else {"stub": wrong},
+    )
+    return replace(base, **changes)
+
+
+def run(local: LocalDeployments, plan: Plan) -> None:
+    local.launch(plan)
+    until(lambda: local.status(plan.name).state == "running")
+
+
+def test_a_job_is_launched_rescaled_and_stopped(owner: Owner, local: LocalDeployments) -> None:
+    assert local.names() == ()
+    run(local, plan(owner))
+    status = local.status("stub")
+    assert (status.declared_scale_out, status.executors_alive, status.run_id) == (1, 1, "run-1")
+    out = local.scale("stub", 3, epoch=1)
+    assert (out.path, out.before, out.after) == ("live", 1, 3)
+    assert out.took_s < 5
+    assert [one.executor_id for one in local.executors("stub")] == ["0", "1", "2"]
+    assert local.plan("stub").scale_out == 3
+    assert local.scale("stub", 2, epoch=2).before == 3
+    local.stop("stub")
+    assert local.status("stub").state == "stopped"
+    assert local.names() == ()
+    assert owner.everything() == ()
+    local.stop("stub")  # twice is not an error
+
+
+def test_the_other_way_is_a_restart_from_the_checkpoint(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    changed = local.scale("stub", 2, epoch=4, path="restart")
+    assert replace(changed, took_s=0.0) == Rescaled("restart", 1, 2, 0.0)
+    assert local.status("stub").run_id == "run-2"
+    assert len(local.executors("stub")) == 2
+
+
+def test_what_cannot_be_is_refused_with_the_setting(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner, scale_out=2))
+    with pytest.raises(Misconfigured, match=r"job\.stub\.scale_out: .*at least 1.*0"):
+        local.scale("stub", 0, epoch=1)
+    with pytest.raises(
+        Misconfigured, match=r"spark\.slots: 7 executors for stub .* 6 free of 6: raise spark.slots"
+    ):
+        local.scale("stub", 7, epoch=1)
+    with pytest.raises(
+        Misconfigured, match=r"spark\.slots: 5 executors for other .* 4 free of 6 \(stub holds 2\)"
+    ):
+        local.launch(plan(owner, "other", scale_out=5))
+    with pytest.raises(Misconfigured, match=r"job\.other\.scale_out"):
+        local.launch(plan(owner, "other", scale_out=0))
+    with pytest.raises(Unsafe, match="launched already"):
+        local.launch(plan(owner))
+    for call in (local.status, local.stop, local.plan, lambda name: local.scale(name, 1, epoch=1)):
+        with pytest.raises(Misconfigured, match="there is no 'nobody' here; there is stub"):
+            call("nobody")
+
+
+def test_an_older_epoch_is_refused_for_ever(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    local.scale("stub", 2, epoch=7)
+    with pytest.raises(Unsafe, match="epoch 6 is older than 7"):
+        local.scale("stub", 3, epoch=6)
+    assert local.scale("stub", 2, epoch=7).after == 2, "the same one again is a retry"
+    local.stop("stub")
+    run(local, plan(owner))
+    with pytest.raises(Unsafe, match="older than 7"):
+        local.scale("stub", 3, epoch=6)
+
+
+def test_a_copy_beside_its_live_job_keeps_away_from_it(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    copy = plan(owner, "stub-copy", job="stub", role="profile")
+    for change in (
+        {"outputs": {"alerts": "stub-out"}},
+        {"checkpoint": str(owner.folder / "checkpoints/stub")},
+    ):
+        with pytest.raises(Unsafe, match=r"job\.stub\."):
+            local.launch(replace(copy, **change))
+    run(local, copy)
+    assert local.names() == ("stub", "stub-copy")
+
+
+def test_a_checkpoint_belongs_to_one_job(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    mine = str(owner.folder / "checkpoints" / "stub")
+    with pytest.raises(Unsafe, match=r"job\.other\.checkpoint.*in use by stub"):
+        local.launch(plan(owner, "other", checkpoint=mine))
+    local.stop("stub")
+    with pytest.raises(
+        Misconfigured, match=r"job\.other\.checkpoint: .*belongs to another query, job 'stub'"
+    ):
+        local.launch(plan(owner, "other", checkpoint=mine))
+
+
+def test_a_killed_driver_comes_back_from_its_checkpoint(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    local.scale("stub", 2, epoch=1)
+    until(lambda: local.said("stub")["batches"] > 1)
+    (driver,) = local.driver("stub")
+    driver.signal(signal.SIGKILL)
+    until(lambda: local.status("stub").state == "restarting")
+    until(lambda: local.status("stub").state == "running")
+    status = local.status("stub")
+    assert (status.run_id, status.executors_alive, status.declared_scale_out) == ("run-2", 2, 2)
+
+
+def test_a_silent_driver_is_ended_and_started_again(owner: Owner) -> None:
+    local = deployments(owner)
+    run(local, plan(owner))
+    (driver,) = local.driver("stub")
+    driver.signal(signal.SIGSTOP)
+    status = local.status("stub")
+    assert (status.state, isinstance(status.executors_alive, Unknown)) == ("running", True)
+    with pytest.raises(NotReady):
+        local.scale("stub", 2, epoch=1)
+    with local:
+        until(lambda: not driver.alive)
+        until(lambda: local.status("stub").run_id == "run-2")
+        assert (
+            "was silent for 5 s"
+            in json.loads((local.folder("stub") / "deployment.json").read_text())["reason"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("throw", r"job\.stub\.build: .*before its first batch.*ValueError: boom"),
+        ("refuse", r"job\.stub\.inputs\.events: there is no topic 'nowhere'"),
+    ],
+)
+def test_what_would_fail_again_is_left_alone(
+    owner: Owner, local: LocalDeployments, wrong: str, reason: str
+) -> None:
+    local.launch(plan(owner, wrong=wrong))
+    until(lambda: local.status("stub").state == "failed")
+    status = local.status("stub")
+    assert status.executors_alive == 0
+    assert re.search(reason, status.reason)
+    time.sleep(0.3)
+    assert json.loads((local.folder("stub") / "deployment.json").read_text())["incarnation"] == 1
+    with pytest.raises(NotReady, match="does not run"):
+        local.scale("stub", 2, epoch=1)
+    local.stop("stub")
+    run(local, plan(owner))
+
+
+def test_what_has_worked_is_tried_again(owner: Owner, local: LocalDeployments) -> None:
+    local.launch(plan(owner, wrong={"stub.1": "throw later", "stub.2": "throw", "stub.3": "not ready"}))
+    until(lambda: local.status("stub").run_id == "run-4")
+    assert "does not answer" in json.loads((local.folder("stub") / "deployment.json").read_text())["reason"]
+
+
+def test_a_driver_that_never_gets_anywhere_is_given_up(owner: Owner, local: LocalDeployments) -> None:
+    local.launch(plan(owner, wrong="die"))
+    until(lambda: local.status("stub").state == "failed")
+    assert "was killed: see" in local.status("stub").reason
+    record = json.loads((local.folder("stub") / "deployment.json").read_text())
+    assert record["incarnation"] == 1 + driver_watch.FRUITLESS
+
+
+def test_a_program_that_comes_to_its_end_has_stopped(owner: Owner, local: LocalDeployments) -> None:
+    local.launch(plan(owner, wrong="finish"))
+    until(lambda: local.status("stub").state == "stopped")
+    until(lambda: local.names() == ())
+    assert local.status("stub").reason == "the program came to its end"
+
+
+def test_a_change_that_fails_is_not_declared(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner, wrong="stuck"))
+    with pytest.raises(NotReady, match="1 of 2 executors"):
+        local.scale("stub", 2, epoch=3)
+    assert local.plan("stub").scale_out == 1
+    with pytest.raises(Unsafe, match="older than 3"):
+        local.scale("stub", 2, epoch=2)
+
+
+def test_a_driver_that_dies_in_the_middle_comes_back_with_the_new_size(
+    owner: Owner, local: LocalDeployments
+) -> None:
+    run(local, plan(owner, wrong={"stub.1": "dies scaling"}))
+    until(lambda: local.said("stub")["batches"] > 1)
+    changed = local.scale("stub", 2, epoch=1)
+    assert (changed.path, changed.after) == ("restart", 2)
+    assert local.status("stub").run_id == "run-2"
+
+
+def test_after_a_crash_of_ours_the_next_one_adopts_everything(owner: Owner) -> None:
+    with deployments(owner) as first:
+        run(first, plan(owner))
+        first.scale("stub", 2, epoch=5)
+        run(first, plan(owner, "other"))
+    owner.release()  # as if we had died
+    later = Owner(owner.folder).acquire()
+    until(lambda: first.said("other")["batches"] > 1)
+    first.driver("other")[0].signal(signal.SIGKILL)
+    second = deployments(later)
+    assert second.names() == ("other", "stub")
+    status = second.status("stub")
+    assert (status.state, status.run_id, status.executors_alive) == ("running", "run-1", 2)
+    until(lambda: second.status("other").state == "restarting")
+    with pytest.raises(Unsafe, match="older than 5"):
+        second.scale("stub", 1, epoch=4)
+    assert second.scale("stub", 1, epoch=6).path == "live"
+    with second:
+        until(lambda: second.status("other").run_id == "run-2")
+        second.stop("stub")
+    later.release()
+
+
+def test_others_may_look_without_owning_the_folder(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    reader = deployments(Owner(owner.folder))
+    assert reader.status("stub") == local.status("stub")
+    assert reader.names() == ("stub",)
+
+
+def test_forgotten_is_forgotten(owner: Owner, local: LocalDeployments) -> None:
+    run(local, plan(owner))
+    local.forget("stub")
+    assert not local.folder("stub").exists()
+    with pytest.raises(Misconfigured):
+        local.status("stub")
+
+
+# ---------------------------------------------------------------------------------------------- failures
+
+
+@pytest.fixture
+def failures(owner: Owner, local: LocalDeployments) -> LocalFailures:
+    return LocalFailures(owner, local)
+
+
+def test_only_what_can_be_caused_here(owner: Owner, local: LocalDeployments, failures: LocalFailures) -> None:
+    assert failures.kinds() == {"executor_kill", "executor_freeze", "driver_kill", "driver_freeze"}
+    with pytest.raises(Misconfigured, match="there is no 'stub'"):
+        failures.inject("stub", "executor_kill")
+    run(local, plan(owner))
+    with pytest.raises(Misconfigured, match="'broker_restart' cannot be caused here; there is driver_freeze"):
+        failures.inject("stub", "broker_restart")
+    with pytest.raises(Misconfigured, match="'explosion' is no kind of failure"):
+        failures.inject("stub", "explosion")
+    local.stop("stub")
+    with pytest.raises(NotReady, match="stub does not run"):
+        failures.inject("stub", "executor_kill")
+    assert failures.active() == ()
+
+
+def test_the_oldest_executor_is_killed_with_all_it_has_started(
+    owner: Owner, local: LocalDeployments, failures: LocalFailures
+) -> None:
+    run(local, plan(owner, scale_out=2))
+    first, second = local.executors("stub")
+    before = time.time()
+    injection = failures.inject("stub", "executor_kill")
+    assert before <= injection.at_s <= time.time()
+    assert injection.victim.startswith(f"executor 0 (process {first.process.pid} and 1")
+    assert not first.process.alive
+    assert second.process.alive
+    assert failures.active() == (injection,)
+    failures.clear(injection.id)
+    failures.clear(injection.id)
+    assert failures.active() == ()
+
+
+def test_what_is_frozen_is_woken(owner: Owner, local: LocalDeployments, failures: LocalFailures) -> None:
+    run(local, plan(owner, scale_out=2))
+    first, second = local.executors("stub")
+    injection = failures.inject("stub", "executor_freeze")
+    assert first.process.frozen
+    again = failures.inject("stub", "executor_freeze")
+    assert second.process.frozen, "one that is frozen already is not chosen again"
+    with pytest.raises(NotReady, match="no executor registered"):
+        failures.inject("stub", "executor_freeze")
+    failures.clear(injection.id)
+    assert not first.process.frozen
+    assert second.process.frozen
+    failures.clear(again.id)
+    assert first.process.alive
+    assert not second.process.frozen
+
+
+@pytest.mark.parametrize("kind", ["driver_kill", "driver_freeze"])
+def test_a_driver_that_is_hit_comes_back(
+    owner: Owner, local: LocalDeployments, failures: LocalFailures, kind: str
+) -> None:
+    run(local, plan(owner))
+    until(lambda: local.said("stub")["batches"] > 1)
+    injection = failures.inject("stub", kind)
+    with pytest.raises(NotReady):
+        failures.inject("stub", kind)
+    until(lambda: local.status("stub").run_id == "run-2")
+    failures.clear(injection.id)
+    assert local.status("stub").run_id == "run-2"
+
+
+def test_what_a_crash_of_ours_has_left_is_cleared_by_the_next(owner: Owner) -> None:
+    unwatched = deployments(owner, network_timeout_s=300)
+    unwatched.launch(plan(owner))
+    until(lambda: unwatched.status("stub").state == "running")
+    left = [
+        LocalFailures(owner, unwatched).inject("stub", kind) for kind in ("executor_freeze", "driver_freeze")
+    ]
+    owner.release()  # as if we had died
+    later = Owner(owner.folder).acquire()
+    failures = LocalFailures(later, deployments(later))
+    assert failures.active() == tuple(left)
+    with failures:
+        assert failures.active() == ()
+        (executor,) = unwatched.executors("stub")
+        (driver,) = unwatched.driver("stub")
+        assert not executor.process.frozen
+        assert not driver.frozen
+        assert unwatched.status("stub").run_id == "run-1"
+    later.release()
+
+
+def test_it_is_written_down_before_it_is_done(
+    owner: Owner, local: LocalDeployments, failures: LocalFailures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(local, plan(owner))
+
+    def crash(kind: str, processes: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(failures, "_do", crash)
+    with pytest.raises(KeyboardInterrupt):
+        failures.inject("stub", "executor_freeze")
+    (noted,) = LocalFailures(owner, local).active()
+    assert noted.kind == "executor_freeze"
+    assert "executor 0" in noted.victim
+    assert LocalFailures(owner, local).clear_all() == (noted,)
+
+
+def test_cleanup_ends_what_was_frozen(owner: Owner, local: LocalDeployments, failures: LocalFailures) -> None:
+    run(local, plan(owner))
+    failures.inject("stub", "executor_freeze")
+    local.close()
+    owner.release()
+    assert len(cleanup(owner.folder, grace_s=1.0)) >= 2
+    assert marked(owner.id) == ()
