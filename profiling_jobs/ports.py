@@ -153,6 +153,31 @@ class Broker(Protocol):
     def commit(self, group: str, offsets: Offsets) -> None: ...
 
 
+# --------------------------------------------------------------------- source
+
+
+class Emitted(Protocol):
+    """What a source was to send in some time, and what it says it has sent."""
+
+    @property
+    def achieved_rps(self) -> float | Unknown: ...
+    @property
+    def commanded_rps(self) -> float: ...
+
+
+class Source(Protocol):
+    """What sends the records of a profiling copy. It runs when it is handed over."""
+
+    def set_rate(self, rate_rps: float) -> float:
+        """Another rate, from the moment that is returned (epoch seconds). NotReady when it has died."""
+
+    def achieved(self, from_s: float, to_s: float) -> Emitted:
+        """Between two moments of the past; Unknown until the broker has been asked after the later one."""
+
+    def stop(self) -> None:
+        """Stopping what does not run is not an error."""
+
+
 # -------------------------------------------------------------------- metrics
 
 
