@@ -1,8 +1,8 @@
 """Do the benchmark jobs compute what they say? Each one's stream against a plain pandas computation.
 
-The stream gets its records in several micro-batches, out of order across them, then records that are an hour
-late, then one record far in the future that closes every window. The plain computation sees the records that
-are neither.
+The stream gets its records in several micro-batches, out of order across them, and is started again from its
+checkpoint in between; then come records that are an hour late, and one far in the future that closes every
+window. The plain computation sees the records that are neither.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ pytestmark = pytest.mark.real
 
 START_S = 1_763_000_003.0
 HOUR_MS = 3_600_000
-BATCHES = (0.1, 0.45, 0.5, 1.0)  # cumulated shares of the records
+# Cumulated shares of the records. The small ones bring the watermark forward before all records of a window
+# have arrived: with less lateness than the records have, views of Yahoo's campaigns would be lost.
+BATCHES = (0.1, 0.436, 0.437, 0.438, 1.0)
 KAFKA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, "
     "timestamp TIMESTAMP, timestampType INT"
@@ -71,10 +73,11 @@ def spark(tmp_path_factory):
 
 
 class Recorded:
-    """Topics that are read from Parquet, one file per batch, and written into memory."""
+    """Topics that are read from Parquet, one file per batch, and written into a list."""
 
-    def __init__(self, spark, folder: Path, name: str) -> None:
-        self._spark, self.folder, self.name = spark, folder, name.replace("-", "_")
+    def __init__(self, spark, folder: Path) -> None:
+        self._spark, self.folder, self._files = spark, folder, 0
+        self.written: list = []
 
     def read(self, name, **options):
         files = self._spark.readStream.schema(KAFKA).option("maxFilesPerTrigger", 1)
@@ -82,14 +85,16 @@ class Recorded:
 
     def write(self, name, frame, *, output_mode="append", **options):
         assert set(frame.columns) == {"key", "value"}
-        writer = frame.writeStream.format("memory").queryName(self.name).outputMode(output_mode)
-        return writer.trigger(availableNow=True)
+        writer = frame.writeStream.foreachBatch(lambda batch, number: self.written.extend(batch.collect()))
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        return writer.outputMode(output_mode).trigger(availableNow=True)
 
     def record(self, name: str, batches: list[pa.Table]) -> None:
-        (self.folder / name).mkdir()
-        for number, batch in enumerate(batches):
+        (self.folder / name).mkdir(exist_ok=True)
+        for batch in batches:
             rows = batch.num_rows
-            file = self.folder / name / f"{number}.parquet"
+            file = self.folder / name / f"{self._files}.parquet"
+            self._files += 1
             columns = {
                 "topic": pa.array([name] * rows),
                 "partition": pa.array(np.zeros(rows, np.int32)),
@@ -99,24 +104,26 @@ class Recorded:
             for column, values in columns.items():
                 batch = batch.append_column(column, values)
             pq.write_table(batch, file)
-            os.utime(file, (START_S + number, START_S + number))  # the order in which they are read
+            os.utime(file, (START_S + self._files,) * 2)  # the order in which they are read
 
 
 @pytest.fixture
 def run(spark, tmp_path):
     def run_job(job: str, batches: list[pa.Table]) -> list[dict]:
-        topics = Recorded(spark, tmp_path, job)
-        topics.record("events", batches)
+        topics = Recorded(spark, tmp_path)
         module = importlib.import_module(f"profiling_jobs.jobs.{job.replace('-', '_')}")
-        query = module.build(spark, topics).start()
-        query.awaitTermination()
-        with_data = [one for one in query.recentProgress if one["numInputRows"]]
-        assert len(with_data) == len(batches)
-        assert {len(one["sources"]) for one in with_data} == {1}, "one topic is one source, also in a join"
-        rows = spark.table(topics.name).collect()
-        spark.catalog.dropTempView(topics.name)
-        assert all(row["key"] for row in rows)
-        return [json.loads(row["value"]) for row in rows]
+        middle = len(batches) // 2
+        for part in (batches[:middle], batches[middle:]):
+            topics.record("events", part)
+            query = module.build(spark, topics).start()
+            query.awaitTermination()
+            with_data = [one for one in query.recentProgress if one["numInputRows"]]
+            assert len(with_data) == len(part)
+            assert {len(one["sources"]) for one in with_data} == {1}, (
+                "one topic is one source, also in a join"
+            )
+        assert all(row["key"] for row in topics.written)
+        return [json.loads(row["value"]) for row in topics.written]
 
     return run_job
 
@@ -273,9 +280,8 @@ def test_q11_counts_the_bids_of_every_session(run):
     assert_same(found, expected[["bidder", "bids", "session_start", "session_end"]].astype(int))
 
 
-@pytest.mark.parametrize("hot_keys", [False, True], ids=["even", "hot"])
-def test_yahoo_counts_the_views_of_every_campaign(run, hot_keys):
-    table = generated("yahoo-streaming", seed=3, count=4000, rate_rps=100.0, hot_keys=hot_keys)
+def test_yahoo_counts_the_views_of_every_campaign(run):
+    table = generated("yahoo-streaming", seed=3, count=3920, rate_rps=100.0)
     events = decoded(table)
     views = sliding(events[events["event_type"] == "view"], window_s=10, slide_s=10)
     matched = views.merge(yahoo_streaming.campaigns().to_pandas(), on="ad_id")
