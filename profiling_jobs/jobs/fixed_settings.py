@@ -17,6 +17,7 @@ from profiling_jobs.jobs import load
 
 PARTITIONS = 12  # divisible by 1, 2, 3, 4, 6 and 12: a scale-out for every step of the staircase
 SMALL_BATCHES = {"enrichment": 6_000, "top-speed-windowing": 6_000}  # judgement: Python per record or per key
+EVENT_TIMES = {"enrichment": "at_ms", "word-count": None}
 LARGEST_BATCH = 20_000  # judgement: some seconds of work for one executor
 CONF = {"spark.sql.adaptive.enabled": "false", "spark.sql.adaptive.streaming.stateless.enabled": "false"}
 
@@ -30,6 +31,8 @@ class FixedSettings:
     outputs: tuple[str, ...]
     longest_window_s: float
     """A warm-up takes at least this long: before, the job's state still grows."""
+    event_time: str | None
+    """The JSON field, in milliseconds, that a replay has to move: with old times everything would be late."""
     max_offsets_per_trigger: int
     topic_partitions: int = PARTITIONS
     state_partitions: int = PARTITIONS
@@ -45,5 +48,6 @@ def of(name: str) -> FixedSettings:
         inputs=module.INPUTS,
         outputs=module.OUTPUTS,
         longest_window_s=getattr(module, "LONGEST_WINDOW_S", 0.0),
+        event_time=EVENT_TIMES.get(name, "event_time"),
         max_offsets_per_trigger=SMALL_BATCHES.get(name, LARGEST_BATCH),
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from models.quantities import Misuse
 from profiling_jobs.errors import Misconfigured
+from profiling_jobs.event_time import JsonField
 from profiling_jobs.jobs import JOBS, fixed_settings, json_events, load
 
 START_S = 1_763_000_000.0
@@ -221,6 +222,20 @@ def test_every_job_is_found_by_its_name_and_fits_the_plan():
 
     with pytest.raises(Misconfigured, match="no benchmark job 'nexmark-q4', there is enrichment"):
         load("nexmark-q4")
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_a_replay_finds_the_event_time_where_the_settings_say(name):
+    arguments = {"seed": 1, "count": 10, "start_s": START_S}
+    values = [value.decode() for value in load(name).events(**arguments)["value"].to_pylist()]
+    field = fixed_settings.of(name).event_time
+
+    if field is None:
+        assert not any(value.startswith("{") for value in values)
+    else:
+        moved = JsonField(field)(pa.array([value.encode() for value in values]), np.full(10, 1_500))
+        for before, after in zip(values, moved.to_pylist(), strict=True):
+            assert json.loads(after) == {**json.loads(before), field: json.loads(before)[field] + 1_500}
 
 
 def test_no_job_imports_spark_before_it_is_built():
