@@ -88,11 +88,13 @@ def _choose(left: Array, *, differenced: bool) -> Recursion | None:
 
 def _coefficients(left: Array, order: tuple[int, int, int]) -> Recursion | None:
     import pmdarima
+    from threadpoolctl import threadpool_limits
 
     target, centre, scale = _standardised(left, POINTS_FOR_COEFFICIENTS)
     if not scale > 0.0:
         return None
-    with warnings.catch_warnings():
+    # Matrices of a few rows: a BLAS with threads spins for itself, 68 s instead of 4 s on a busy machine.
+    with warnings.catch_warnings(), threadpool_limits(limits=1):
         warnings.simplefilter("ignore")
         try:
             model = pmdarima.ARIMA(
