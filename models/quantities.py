@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 
+def _is_number(value: Any) -> bool:
+    """A finite number; numpy's scalars count."""
+    try:
+        return not isinstance(value, str) and math.isfinite(value)
+    except (TypeError, ValueError):
+        return False
+
+
 class Misuse(ValueError):
     """An argument no answer can be given for. The message names the argument and what was expected."""
 
@@ -72,19 +80,21 @@ class Measurement:
     standard_error_rps: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale_out, bool) or self.scale_out != int(self.scale_out) or self.scale_out < 1:
-            raise Misuse("Measurement.scale_out", f"must be a whole number >= 1, got {self.scale_out!r}")
+        if isinstance(self.scale_out, bool) or not _is_number(self.scale_out) or self.scale_out % 1 != 0:
+            raise Misuse("Measurement.scale_out", f"must be a whole number, got {self.scale_out!r}")
+        if self.scale_out < 1:
+            raise Misuse("Measurement.scale_out", f"must be >= 1, got {self.scale_out!r}")
         if not isinstance(self.sustained, bool):
             raise Misuse("Measurement.sustained", f"must be True or False, got {self.sustained!r}")
         if self.origin not in ("profile", "live"):
             raise Misuse("Measurement.origin", f"must be 'profile' or 'live', got {self.origin!r}")
         for name in ("offered_rps", "throughput_rps", "duration_s", "executor_seconds"):
             value = getattr(self, name)
-            if not math.isfinite(value) or value < 0:
+            if not _is_number(value) or value < 0:
                 raise Misuse(f"Measurement.{name}", f"must be a finite number >= 0, got {value!r}")
         for name in ("latency_ms", "memory_mb", "standard_error_rps"):
             value = getattr(self, name)
-            if value is not None and (not math.isfinite(value) or value < 0):
+            if value is not None and (not _is_number(value) or value < 0):
                 raise Misuse(f"Measurement.{name}", f"must be a finite number >= 0 or None, got {value!r}")
 
 
@@ -101,13 +111,13 @@ class RecoveryEvent:
     def __post_init__(self) -> None:
         if self.kind not in EVENT_KINDS:
             raise Misuse("RecoveryEvent.kind", f"must be one of {', '.join(EVENT_KINDS)}, got {self.kind!r}")
-        if self.scale_out < 1:
+        if not _is_number(self.scale_out) or self.scale_out < 1:
             raise Misuse("RecoveryEvent.scale_out", f"must be >= 1, got {self.scale_out!r}")
-        if not math.isfinite(self.failed_at_s):
-            raise Misuse("RecoveryEvent.failed_at_s", f"must be finite, got {self.failed_at_s!r}")
+        if not _is_number(self.failed_at_s):
+            raise Misuse("RecoveryEvent.failed_at_s", f"must be a finite number, got {self.failed_at_s!r}")
         for name in ("downtime_s", "recovery_s"):
             value = getattr(self, name)
-            if math.isnan(value) or value < 0:
+            if not (_is_number(value) or value == math.inf) or value < 0:
                 raise Misuse(f"RecoveryEvent.{name}", f"must be >= 0, got {value!r}")
 
 
