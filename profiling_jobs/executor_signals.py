@@ -26,7 +26,7 @@ WARM_UP_S = 10.0  # measured: the first 10 s after growing, 575 instead of 1 420
 SHORTEST_S = 0.5  # judgement: CPU time is counted in hundredths of a second
 LOST_SHOWN_S = 60.0  # judgement: the evaluation interval, so that every tick sees a loss
 COMPUTES = 0.7  # judgement: Δcpu/Δbusy from which a job is limited by the processor
-WAITS = 0.4  # judgement: below, it waits for most of the time
+WAITS = 0.5  # judgement: below, it waits for most of the time
 ONCE = Unknown("the executor was read once: wait for the next reading")
 
 

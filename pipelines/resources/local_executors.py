@@ -136,7 +136,9 @@ class LocalExecutors:
         except (OSError, http.client.HTTPException, ValueError, IndexError) as error:
             raise NotReady(f"the Spark master does not answer ({error})") from error
         if found is None:
-            raise NotReady(f"the Spark master does not know {application} any more")
+            raise NotReady(
+                f"the Spark master shows no page of {application}: has it ended, or spark.ui.enabled off?"
+            )
         return found[1].decode()
 
     def _pass(self) -> tuple[float, ProcessTable, tuple[ExecutorProcess, ...]]:

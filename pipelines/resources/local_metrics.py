@@ -24,7 +24,8 @@ from profiling_jobs.ports import Broker, Commit, ExecutorSample, Offsets, Plan, 
 from profiling_jobs.standing import Stand, Standing
 
 SLOW_EVERY_S = 4.0  # at least every 5 s, as agreed
-SLOW_WAIT_S = 2.0  # judgement: so long a round waits for a status that is older than twice that
+STALE_S = 15.0  # judgement: an older status says nothing about now; a busy machine may answer late
+SLOW_WAIT_S = 2.0  # judgement: so long a round waits where nothing recent is known
 THREADS = 4  # judgement: ten drivers are asked in a fraction of a second
 
 
@@ -170,7 +171,7 @@ class LocalMetrics:
     def _hear(self, jobs: Iterable[_Job]) -> None:
         """Take what has been answered; wait only for those of which nothing recent is known."""
         jobs, now = tuple(jobs), self._clock()
-        old = [job for job in jobs if job.slow is None or now - job.slow.at_s > 2.0 * SLOW_EVERY_S]
+        old = [job for job in jobs if job.slow is None or now - job.slow.at_s > STALE_S]
         wait([job.asked for job in old if job.asked is not None], timeout=SLOW_WAIT_S)
         for job in jobs:
             if job.asked is not None and job.asked.done():
@@ -206,7 +207,7 @@ def _sample(job: _Job, stand: Stand, head: _Head) -> Sample:
     job.latency.update(head.at_s, head=head.ends, committed=done, commits=commits)
     latency = job.latency.percentiles()
     slow = job.slow
-    if slow is None or head.at_s - slow.at_s > 2.0 * SLOW_EVERY_S:
+    if slow is None or head.at_s - slow.at_s > STALE_S:
         late = Unknown("the driver and its executors did not answer in time: try again")
         slow = _Slow(head.at_s, late, late)
     position = stand.position
