@@ -23,8 +23,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from models.arguments import number
 from models.probing import Facts, Probe, Result, judge
 from models.quantities import Unknown
@@ -97,11 +95,13 @@ class ProbeRun:
         self.capacity_rps: float | Unknown = Unknown("the warm-up is not over")
         """What it processed at the end of the warm-up, with more input than it could take."""
         self._watch, self._source, self._clock, self._rules = watch, source, clock, rules
+        self.batches: tuple[tuple[int, float], ...] = ()
+        """Records and seconds of batches that came back to back, small ones and full ones."""
         self._fresh, self._left_s = fresh, left_s
         self._complete = not fresh
         self._commanded: float | None = None
         self._doubted_from = clock.now_s()
-        self._began_s = clock.now_s()
+        self._began_s = self._warm_s = clock.now_s()
 
     def steps(self) -> Generator[None, None, Result]:
         """Until the result; it never raises for what happens to the copy, only for a wrong setting."""
@@ -117,6 +117,17 @@ class ProbeRun:
         except (_Spoilt, NotReady) as spoilt:
             return self._invalid(str(spoilt))
         return judge(self.probe, facts)
+
+    def ready(self) -> Generator[None, None, str]:
+        """The first three stages only: the copy runs at the probe's rate. What went wrong, or nothing."""
+        try:
+            if not (yield from self._warm_up()):
+                return "the warm-up was not over; allow a longer warm_up_s"
+            yield from self._settle()
+            yield from self._lead_in()
+        except (_Spoilt, NotReady) as spoilt:
+            return str(spoilt)
+        return ""
 
     # ------------------------------------------------------------------------------------ the four stages
 
@@ -141,7 +152,7 @@ class ProbeRun:
             if self._complete and now_s - working_s >= at_least_s:
                 rate = self._steady()
                 if not isinstance(rate, Unknown):
-                    self.capacity_rps = rate
+                    self.capacity_rps, self._warm_s = rate, now_s
                     return True
             if now_s - working_s > at_least_s + MORE_S:
                 return False
@@ -201,7 +212,12 @@ class ProbeRun:
                 f"the source says {said:,.0f} records/s, the broker has counted {counted:,.0f}: "
                 "somebody else writes into the topic, or the source is wrong"
             )
-        times_s, lag = self._spread_lag(start_s, end_s)
+        if self._rules.trigger_s == 0.0:
+            warm = timeline.commits(self._warm_s, end_s)
+            self.batches = tuple(
+                (two.records - one.records, two.at_s - one.at_s) for one, two in pairwise(warm)
+            )
+        times_s, lag = timeline.spread_lag(start_s, end_s)
         return Facts(
             achieved_rps=counted,
             processed_rps=timeline.processed_rps(start_s, end_s),
@@ -310,23 +326,6 @@ class ProbeRun:
             if after.size and not math.isnan(float(after[0])):
                 found.append(float(after[0]))
         return found
-
-    def _spread_lag(self, start_s: float, end_s: float) -> tuple[list[float], list[float]]:
-        """Lag as if each batch were committed record by record: without the teeth.
-
-        Teeth of 1.5 s that are sampled every second rise and fall slowly, and look like a trend.
-        """
-        timeline = self._watch.timeline
-        done = timeline.commits(start_s, end_s)
-        times_s: list[float] = []
-        lag: list[float] = []
-        for point in timeline.points(done[0].at_s, done[-1].at_s) if done else ():
-            waiting = point.sample.lag_records
-            if not isinstance(waiting, Unknown) and not isinstance(point.processed, Unknown):
-                spread = np.interp(point.at_s, [one.at_s for one in done], [one.records for one in done])
-                times_s.append(point.at_s)
-                lag.append(waiting + point.processed - float(spread))
-        return times_s, lag
 
     def _latency_ms(self, start_s: float, end_s: float) -> float | None:
         """Of its second half: before, some of the lead-in's backlog may still have been worked off."""

@@ -22,6 +22,7 @@ from models import probing
 from models.probing import Done, Probe, Result, Settings, State
 from models.quantities import Measurement, Unknown
 
+from . import batch_costs
 from .copies import Copies, Copy, Surroundings
 from .errors import HeadroomError, NotReady
 from .ports import Plan, Store
@@ -29,6 +30,7 @@ from .probe import ProbeRun, Rules
 
 DOCUMENT = "profiling"
 RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
+KEPT_BATCHES = 400  # judgement: of each scale-out, for its overhead
 STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
 Progress = Callable[[State, str], None]
 
@@ -83,6 +85,8 @@ class Profiling:
         self._around, self._rules, self._progress = around, rules, progress
         self._copies = Copies(template, around, partitions=partitions)
         self._running: dict[int, _Running] = {}
+        self._batches: dict[str, list[list[float]]] = {}
+        """Scale-out -> records and seconds of batches."""
         self._over = False
         """The budget is used up: nothing new is begun."""
         self._carried = 0.0
@@ -151,6 +155,8 @@ class Profiling:
             except StopIteration as finished:
                 del self._running[number]
                 one.copy.measured = True
+                if finished.value.valid:
+                    self._batches.setdefault(str(one.probe.scale_out), []).extend(map(list, one.run.batches))
                 self._tell(finished.value, one.charged_from_s)
                 self._over = self._over or one.run.out_of_budget
                 if self._is_done_with(one, finished.value):
@@ -208,12 +214,18 @@ class Profiling:
                 for result in state.results:
                     self._keep(result, session=str(kept["session"]))
                 self._session = str(kept["session"])
+                self._batches = {size: list(pairs) for size, pairs in kept["batches"].items()}
                 return state, True
         self._session = f"{self._around.clock.now_s():.0f}"
         return probing.start(settings), False
 
     def _save(self) -> None:
-        document: dict[str, Any] = {"schema": 1, "session": self._session, "state": self.state.to_json()}
+        document: dict[str, Any] = {
+            "schema": 1,
+            "session": self._session,
+            "state": self.state.to_json(),
+            "batches": {size: pairs[-KEPT_BATCHES:] for size, pairs in self._batches.items()},
+        }
         self._around.store.save_document(self.job, DOCUMENT, document)
 
     def _keep(self, result: Result, *, session: str = "") -> None:
@@ -239,3 +251,15 @@ def measured(store: Store, job: str) -> tuple[Measurement, ...] | Unknown:
     if kept is None:
         return Unknown(f"{job} was never profiled")
     return probing.measurements(State.from_json(kept["state"]))
+
+
+def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
+    """What has a batch cost beside its records, by scale-out, as the newest search has seen it?"""
+    kept = store.document(job, DOCUMENT)
+    if kept is None:
+        return Unknown(f"{job} was never profiled")
+    found = {int(size): batch_costs.fit(pairs) for size, pairs in kept["batches"].items()}
+    known = {size: cost.overhead_s for size, cost in found.items() if not isinstance(cost, Unknown)}
+    if known:
+        return known
+    return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -153,6 +154,23 @@ class Timeline:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(lag == 0.0, 0.0, lag / rates)
 
+    def spread_lag(self, start_s: float, end_s: float) -> tuple[list[float], list[float]]:
+        """Times and lag in records, as if each batch were committed record by record: without the teeth.
+
+        Teeth of 1.5 s that are sampled every second rise and fall slowly, and look like a trend. From the
+        first commit within to the last; samples of unknown lag are left out.
+        """
+        done = self.commits(start_s, end_s)
+        times_s: list[float] = []
+        lag: list[float] = []
+        for point in self.points(done[0].at_s, done[-1].at_s) if done else ():
+            waiting = point.sample.lag_records
+            if not isinstance(waiting, Unknown) and not isinstance(point.processed, Unknown):
+                spread = np.interp(point.at_s, [one.at_s for one in done], [one.records for one in done])
+                times_s.append(point.at_s)
+                lag.append(waiting + point.processed - float(spread))
+        return times_s, lag
+
     def commits(self, start_s: float, end_s: float) -> tuple[Done, ...]:
         """The batches that were committed within, by time."""
         times = [done.at_s for done in self._done]
@@ -166,12 +184,11 @@ class Timeline:
 
     def arrival_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:
         """How fast did records arrive? With `clip` over the part of the span that was sampled."""
-        return self._rate("arrivals", start_s, end_s, clip, [(p.at_s, p.arrived) for p in self._points])
+        return self._rate("arrivals", start_s, end_s, clip)
 
     def throughput_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:
         """How fast were records processed, stillstands included?"""
-        known = [(p.at_s, p.processed) for p in self._points if not isinstance(p.processed, Unknown)]
-        return self._rate("commits", start_s, end_s, clip, known)
+        return self._rate("commits", start_s, end_s, clip)
 
     def processed_rps(self, start_s: float, end_s: float) -> float | Unknown:
         """How fast were records processed, from the first commit within to the last?"""
@@ -220,31 +237,31 @@ class Timeline:
             self._done.append(Done(commit.at_s, commit.batch, records))
 
     def _rate(
-        self, what: str, start_s: float, end_s: float, clip: bool, counted: list[tuple[float, int]]
+        self, what: Literal["arrivals", "commits"], start_s: float, end_s: float, clip: bool
     ) -> float | Unknown:
         if end_s <= start_s:
             raise Misuse("end_s", f"must be after {start_s}, got {end_s}")
-        if len(counted) < 2:
-            return Unknown(
-                f"{what} were read {len(counted)} times, a rate needs two readings: wait for the next"
-            )
-        first, last = counted[0][0], counted[-1][0]
-        if clip:
-            start_s, end_s = max(start_s, first), min(end_s, last)
-            if end_s <= start_s:
-                return Unknown(f"{what} were not read within the span")
-        if start_s < first - EDGE_S or end_s > last + EDGE_S:
+        begin = 0 if what == "arrivals" else self._unknown_until()
+        count = len(self._points) - begin
+        if count < 2:
+            return Unknown(f"{what} were read {count} times, a rate needs two readings: wait for the next")
+        first, last = self._points[begin].at_s, self._points[-1].at_s
+        if not clip and (start_s < first - EDGE_S or end_s > last + EDGE_S):
             return Unknown(
                 f"{what} were read from {first:.0f} to {last:.0f}, the span is {start_s:.0f} to {end_s:.0f}"
             )
         start_s, end_s = max(start_s, first), min(end_s, last)
-        times, counts = np.asarray(counted, dtype=np.float64).T
-        at = np.interp([start_s, end_s], times, counts)
-        return (
-            float((at[1] - at[0]) / (end_s - start_s))
-            if end_s > start_s
-            else Unknown(f"{what} were not read")
-        )
+        if end_s <= start_s:
+            return Unknown(f"{what} were not read within the span, but from {first:.0f} to {last:.0f}")
+        # Of hours of readings only those around the span.
+        near = self._points[max(begin, self._after(start_s) - 1) : self._first(end_s) + 1]
+        counts = [_or_nan(point.arrived if what == "arrivals" else point.processed) for point in near]
+        at = np.interp([start_s, end_s], [point.at_s for point in near], counts)
+        return float((at[1] - at[0]) / (end_s - start_s))
+
+    def _unknown_until(self) -> int:
+        """The first sample by which something was committed; from then on progress is known."""
+        return bisect_left(self._points, True, key=lambda point: not isinstance(point.processed, Unknown))
 
     def _first(self, at_s: float) -> int:
         return bisect_left(self._points, at_s, key=lambda point: point.at_s)

@@ -1,0 +1,62 @@
+"""What does a batch cost, beside the time for its records?
+
+    seconds = o + n / T        over batches that came back to back, small ones and full ones
+
+fitted by least squares twice, the second time without the batches that are far off (executors that warmed
+up, a pause of the machine). A limit N per batch then sustains T' = N / (o + N / T), which is what probes
+measure; predictions in the batch form want T itself (`bare_capacity_rps`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.quantities import Unknown
+
+FEWEST = 6  # judgement
+SPREAD = 1.5  # judgement: largest over smallest batch, below which overhead and records cannot be told apart
+FAR = 3.0  # robust standard deviations
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A batch of n records takes `overhead_s` + n / `capacity_rps`."""
+
+    overhead_s: float
+    capacity_rps: float
+
+
+def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
+    """Overhead and bare capacity from (records, seconds) of batches."""
+    pairs = np.asarray([(n, s) for n, s in batches if n > 0 and s > 0.0], dtype=float).reshape(-1, 2)
+    if len(pairs) < FEWEST:
+        return Unknown(f"only {len(pairs)} batches were seen; {FEWEST} are needed to tell their overhead")
+    for _ in range(2):
+        records, seconds = pairs.T
+        if records.max() < SPREAD * records.min():
+            return Unknown("all batches were of about the same size: their overhead cannot be told")
+        slope, overhead = np.polyfit(records, seconds, 1)
+        rest = seconds - overhead - slope * records
+        spread = 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
+        near = np.abs(rest - np.median(rest)) <= FAR * max(spread, 1e-9)
+        pairs = pairs[near] if near.sum() >= FEWEST else pairs
+    if slope <= 0.0:
+        return Unknown("larger batches were not slower: the batches seen are too small, or too few")
+    return Cost(max(0.0, float(overhead)), 1.0 / float(slope))
+
+
+def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records: float) -> float | Unknown:
+    """T, from the rate T' that full batches sustain: 1/T = 1/T' - o/N."""
+    if math.isinf(limit_records):
+        return sustained_rps
+    left = 1.0 / sustained_rps - overhead_s / limit_records
+    if left <= 0.0:
+        return Unknown(
+            f"batches of {limit_records:,.0f} records with {overhead_s:.2f} s of overhead cannot sustain "
+            f"{sustained_rps:,.0f} records/s: profile again"
+        )
+    return 1.0 / left
