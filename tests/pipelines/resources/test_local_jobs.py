@@ -1,0 +1,230 @@
+"""Real jobs on a real Spark and Kafka: rescaled under load, and what a script may and may not do."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from pipelines.owner import Owner, cleanup
+from pipelines.resources.java import Java
+from pipelines.resources.kafka import EmbeddedBroker
+from pipelines.resources.local_deployments import LocalDeployments
+from pipelines.resources.spark import LocalSpark
+from pipelines.settings import SparkSettings
+from profiling_jobs import progress
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.jobs import enrichment
+from profiling_jobs.ports import Function, Plan, Script
+
+pytestmark = [
+    pytest.mark.real,
+    # kafka-python reads its schemas that way while it is imported.
+    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
+    # And it leaves the sockets of refused connections to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+SETTINGS = SparkSettings(slots=5)
+
+# As somebody has it: a session of its own, a module beside it, a hard-wired master, a query that is awaited.
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession, functions as f
+from shouting import shout
+
+if __name__ == "__main__":
+    _, source, target, checkpoint, brokers, misdeed = sys.argv
+    spark = SparkSession.builder.appName("mine").master("local[1]").getOrCreate()
+    events = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", brokers)
+              .option("subscribe", source).option("startingOffsets", "earliest").load())
+    loud = events.select("key", f.udf(shout)(f.col("value").cast("string"), f.lit(misdeed)).alias("value"))
+    query = (loud.writeStream.format("kafka").option("kafka.bootstrap.servers", brokers)
+             .option("topic", target).option("checkpointLocation", checkpoint).start())
+    query.awaitTermination()
+"""
+MODULE = """
+def shout(text, misdeed):
+    if misdeed == "throw":
+        raise ValueError("this record is not for shouting")
+    return text.upper()
+"""
+
+
+def until(condition: Callable[[], object], timeout_s: float = 240.0) -> None:
+    limit = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < limit, "the condition was not reached"
+        time.sleep(0.1)
+
+
+@dataclass
+class Place:
+    """Where the jobs of this file run."""
+
+    owner: Owner
+    brokers: Brokers
+    deployments: LocalDeployments
+
+    def topics(self, *names: str, partitions: int = 12) -> None:
+        from kafka import KafkaAdminClient
+        from kafka.admin import NewTopic
+
+        with KafkaAdminClient(**self.brokers.client()) as admin:
+            admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+
+    def send(self, topic: str, *, seed: int, count: int) -> None:
+        from kafka import KafkaProducer
+
+        events = enrichment.events(seed=seed, count=count, start_s=0.0)
+        with KafkaProducer(**self.brokers.client(), linger_ms=20) as producer:
+            for key, value in zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True):
+                producer.send(topic, key=key, value=value)
+
+    def read(self, topic: str) -> list[bytes]:
+        from kafka import KafkaConsumer, TopicPartition
+
+        with KafkaConsumer(**self.brokers.client(), auto_offset_reset="earliest") as consumer:
+            parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
+            consumer.assign(parts)
+            ends = consumer.end_offsets(parts)
+            values: list[bytes] = []
+            while any(consumer.position(part) < ends[part] for part in parts):
+                values += [record.value for found in consumer.poll(500).values() for record in found]
+            return values
+
+    def committed(self, group: str, topic: str) -> int:
+        from kafka import KafkaConsumer, TopicPartition
+
+        with KafkaConsumer(**self.brokers.client(), group_id=group, enable_auto_commit=False) as consumer:
+            parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
+            return sum(consumer.committed(part) or 0 for part in parts)
+
+    def batches(self, name: str) -> int:
+        events = progress.read(self.deployments.folder(name) / "progress.jsonl")
+        return sum(event["event"] == "progress" for event in events)
+
+    def run(self, plan: Plan) -> None:
+        self.deployments.launch(plan)
+        until(lambda: self._runs(plan.name))
+
+    def _runs(self, name: str) -> bool:
+        status = self.deployments.status(name)
+        assert status.state != "failed", status.reason
+        return status.state == "running" and status.executors_alive == status.declared_scale_out
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Place]:
+    project = tmp_path_factory.mktemp("jobs")
+    folder = project / ".headroom"
+    (project / "job").mkdir()
+    (project / "job" / "loud.py").write_text(SCRIPT)
+    (project / "job" / "shouting.py").write_text(MODULE)
+    try:
+        with Owner(folder) as owner:
+            brokers = EmbeddedBroker(owner).start()
+            spark = LocalSpark(owner, SETTINGS)
+            spark.ensure()
+            with LocalDeployments(owner, spark, brokers, settings=SETTINGS) as deployments:
+                yield Place(owner, brokers, deployments)
+    finally:
+        cleanup(folder, end_owner=True)
+        gc.collect()  # kafka-python's sockets, while we do not mind
+
+
+def test_enrichment_is_rescaled_under_load_and_every_record_comes_out_once(place: Place) -> None:
+    deployments = place.deployments
+    place.topics("orders", "enriched")
+    place.send("orders", seed=1, count=30_000)
+    plan = Plan(
+        name="enrichment",
+        job="enrichment",
+        role="live",
+        program=Function("profiling_jobs.jobs.enrichment:build"),
+        scale_out=1,
+        inputs={"events": "orders"},
+        outputs={"results": "enriched"},
+        checkpoint=str(place.owner.folder / "checkpoints" / "enrichment"),
+        max_offsets_per_trigger=2000,
+    )
+    place.run(plan)
+    run_id = deployments.status("enrichment").run_id
+    until(lambda: place.batches("enrichment") >= 1)
+    for epoch, size in ((1, 2), (2, 1)):
+        done = place.batches("enrichment")
+        changed = deployments.scale("enrichment", size, epoch=epoch)
+        assert (changed.path, changed.after) == ("live", size)
+        assert deployments.status("enrichment").executors_alive == size
+        assert len(deployments.executors("enrichment")) == size
+        until(lambda done=done: place.batches("enrichment") > done + 1)
+    # The requested total must have stayed at one: then Spark replaces what is lost.
+    (executor,) = deployments.executors("enrichment")
+    executor.process.signal(signal.SIGKILL)
+    until(lambda: [one.executor_id for one in deployments.executors("enrichment")] != [executor.executor_id])
+    until(lambda: deployments.status("enrichment").executors_alive == 1)
+    done = place.batches("enrichment")
+    until(lambda: place.batches("enrichment") > done)
+    assert deployments.status("enrichment").run_id == run_id
+    deployments.stop("enrichment")
+    ended = json.loads((deployments.folder("enrichment") / "ended.json").read_text())
+    assert (ended["how"], ended["reason"]) == ("stopped", "between batches")
+    orders = [json.loads(value)["order"] for value in place.read("enriched")]
+    finished = place.committed("headroom.enrichment", "orders")
+    assert 6000 <= finished <= 30_000
+    counts = Counter(orders)
+    # Kafka's sink is at least once: what the killed executor was at may be there twice, nothing else.
+    assert len(counts) == finished
+    assert len(orders) - finished <= 2000
+
+
+def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Place) -> None:
+    deployments = place.deployments
+    place.topics("clicks", "scratch", "loud", partitions=2)
+    place.send("clicks", seed=2, count=100)
+
+    def copy(name: str, *, target: str = "{output_topic}", misdeed: str = "none") -> Plan:
+        arguments = ("{input_topic}", target, "{checkpoint}", "{brokers}", misdeed)
+        return Plan(
+            name=name,
+            job="loud",
+            role="profile",
+            program=Script("job/loud.py", arguments),
+            scale_out=1,
+            inputs={"clicks": "clicks"},
+            outputs={"out": "scratch"},
+            checkpoint=str(place.owner.folder / "checkpoints" / name),
+        )
+
+    for plan in (
+        copy("loud-copy"),
+        copy("loud-astray", target="loud"),
+        copy("loud-broken", misdeed="throw"),
+    ):
+        deployments.launch(plan)
+    until(lambda: deployments.status("loud-astray").state == "failed")
+    assert deployments.status("loud-astray").reason.startswith(
+        "job.loud.outputs: the profiling copy would write into 'loud', it was given scratch"
+    )
+    until(lambda: deployments.status("loud-broken").state == "failed")
+    reason = deployments.status("loud-broken").reason
+    assert reason.startswith("job.loud.script: the job failed before its first batch was finished: ")
+    assert "ValueError: this record is not for shouting" in reason
+    assert "\n" not in reason
+    until(lambda: place.batches("loud-copy") >= 1)
+    deployments.stop("loud-copy")
+    said = place.owner.log("driver.loud-copy").read_text()
+    assert "spark.master=local[1] is set by the program, and by Headroom, which wins" in said
+    assert "profiling copy loud-copy: checked at every DataStreamWriter.start" in said
+    assert "trusted: " in said
+    assert place.read("loud") == []
+    written = place.read("scratch")
+    assert len(written) == 100
+    assert all(value == value.upper() for value in written)
+    assert place.committed("headroom.loud-copy", "clicks") == 100
+    assert place.committed("headroom.loud", "clicks") == 0
