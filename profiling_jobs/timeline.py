@@ -173,13 +173,12 @@ class Timeline:
 
     def commits(self, start_s: float, end_s: float) -> tuple[Done, ...]:
         """The batches that were committed within, by time."""
-        times = [done.at_s for done in self._done]
-        return tuple(self._done[bisect_left(times, start_s) : bisect_right(times, end_s)])
+        first = bisect_left(self._done, start_s, key=lambda done: done.at_s)
+        return tuple(self._done[first : bisect_right(self._done, end_s, key=lambda done: done.at_s)])
 
     def first_commit_after(self, at_s: float) -> Done | Unknown:
         """The first batch that was committed after this moment: the end of a downtime."""
-        times = [done.at_s for done in self._done]
-        after = bisect_right(times, at_s)
+        after = bisect_right(self._done, at_s, key=lambda done: done.at_s)
         return self._done[after] if after < len(self._done) else Unknown("nothing was committed since")
 
     def arrival_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:

@@ -147,7 +147,7 @@ def test_new_partitions_retention_and_a_topic_that_was_made_again() -> None:
         (1060.0, 1300.0, False, "the span is 1060 to 1300"),
         (900.0, 1060.0, True, 100.0),
         (990.0, 1060.0, False, 100.0),
-        (100.0, 200.0, True, "were not read within"),
+        (100.0, 200.0, True, "were not read within the span"),
     ],
 )
 def test_a_span_that_was_not_sampled_has_no_rate(
