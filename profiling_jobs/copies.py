@@ -90,18 +90,15 @@ class Copies:
         document["made"] = number
         document["copies"][name] = [*inputs.values(), *outputs.values()]
         around.store.save_document(job, DOCUMENT, document)
-        source: Source | None = None
         try:
             for own, topic in (*inputs.items(), *outputs.items()):
                 around.broker.create(topic, partitions=self._partitions[own])
-            source = around.open_source(name, inputs)
             launched_at_s = around.clock.now_s()
-            around.deployments.launch(plan)
+            around.deployments.launch(plan)  # first: its driver starts while the source does
+            source = around.open_source(name, inputs)
         except BaseException:
-            if source is not None:
-                with suppress(HeadroomError):
-                    source.stop()
-            self._discard(name)
+            with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
+                self._discard(name)
             raise
         watch = Watch(name, scale_out=scale_out, metrics=around.metrics, deployments=around.deployments)
         copy = self._running[name] = Copy(plan, source, watch, launched_at_s)

@@ -11,10 +11,22 @@ from importlib import import_module
 
 import click
 
+from models.quantities import Misuse
+from profiling_jobs.errors import HeadroomError
+
 COMMANDS = {
+    "check": "Whether headroom.toml is right, and everything that is wrong with it.",
     "plan": "Task slots that a rate will need, from measurements at smaller ones.",
+    "drill": "Cause failures on a copy of a job, and measure how long it takes to come back.",
+    "cleanup": "End everything that was started here, by this or an earlier run.",
 }
 """Name → the line that `headroom --help` prints."""
+
+
+class Told(click.ClickException):
+    """What a person is told when a command could not run."""
+
+    exit_code = 2
 
 
 class Commands(click.Group):
@@ -30,6 +42,13 @@ class Commands(click.Group):
             return None
         command: click.Command = import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run it. What is wrong outside of us is one sentence, never a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (HeadroomError, Misuse) as error:
+            raise Told(str(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help, without importing anything."""

@@ -1,0 +1,61 @@
+"""`headroom cleanup`: end everything that was ever started in this folder's name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from pipelines import owner
+from pipelines.processes import Ended
+from pipelines.resources.deployment_records import Records
+
+
+@click.command("cleanup")
+@click.option(
+    "--folder",
+    default=Path(".headroom"),
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Whose processes.",
+)
+@click.option("--end-owner", is_flag=True, help="Also end the command that owns the folder now, if one runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was ended as JSON.")
+def command(folder: Path, end_owner: bool, as_json: bool) -> None:
+    """End every process that was started in this folder's name, by this or an earlier run.
+
+    Found by the mark in their environment and by the notes in the folder; frozen ones are woken first.
+    Drivers are not started again. Topics, checkpoints, recordings and everything learnt stay.
+
+    \b
+    Exit code 0: nothing is left.
+    Exit code 1: something could not be ended.
+    Exit code 2: it could not run, for example because a living command owns the folder.
+    """
+    ended = owner.cleanup(folder, end_owner=end_owner)
+    stopped = _stop_records(folder)
+    left = [one for one in ended if one.how == "survived"]
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "ended": [_row(one) for one in ended], "deployments": stopped}))
+    else:
+        for one in ended:
+            click.echo(f"{one.process.role or 'unknown'}, process {one.process.pid}: {one.how}")
+        for name in stopped:
+            click.echo(f"{name}: will not be started again")
+        click.echo("nothing was running" if not ended else f"{len(ended) - len(left)} processes ended")
+    if left:
+        raise click.exceptions.Exit(1)
+
+
+def _stop_records(folder: Path) -> list[str]:
+    """Otherwise the next owner of the folder would start these again."""
+    records = Records(folder / "deployments")
+    found = [record.name for record in records.all() if record.wanted == "running"]
+    for name in found:
+        records.change(name, wanted="stopped", reason="headroom cleanup")
+    return found
+
+
+def _row(one: Ended) -> dict[str, object]:
+    return {"role": one.process.role, "pid": one.process.pid, "how": one.how}

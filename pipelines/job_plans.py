@@ -1,0 +1,105 @@
+"""What does a `[job.NAME]` table mean for whoever runs, profiles or drills the job?
+
+Settings in, plans and rules out; nothing is started here.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from models import probing
+from models.quantities import Misuse
+from profiling_jobs import drill
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.ports import Function, Plan, Script
+from profiling_jobs.probe import Rules
+
+from .settings import JobSettings, SparkSettings
+
+MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
+MAX_LAG_SHARE = 0.5  # of the target
+
+
+def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
+    """How the job itself is run."""
+    if job.attach:
+        raise Misconfigured(
+            f"job.{name}.attach", "somebody else runs this job: give `script` or `build` to run copies of it"
+        )
+    program = Function(job.build) if job.build else Script(str(job.script), job.args)
+    return Plan(
+        name=name,
+        job=name,
+        role="live",
+        program=program,
+        scale_out=job.scale_out,
+        inputs=dict(job.inputs),
+        outputs=dict(job.outputs),
+        checkpoint=job.checkpoint or str(folder.resolve() / "checkpoints" / name),
+        trigger_s=job.trigger_s,
+        max_offsets_per_trigger=job.max_offsets_per_trigger,
+        state_partitions=job.state_partitions,
+        conf=dict(job.conf),
+        side_effects=job.profiling_side_effects,
+    )
+
+
+def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
+    """What a probe has to know of the job."""
+    return Rules(
+        longest_window_s=job.longest_window_s,
+        trigger_s=job.trigger_s,
+        limit_records=job.max_offsets_per_trigger,
+        sample_s=sample_s,
+    )
+
+
+def search(name: str, job: JobSettings, spark: SparkSettings) -> probing.Settings:
+    """What a search is asked to do."""
+    sizes = job.profile_scale_outs or probing.grid_scale_outs(
+        job.scale_out_min,
+        job.scale_out_max,
+        min(MOST_SIZES, job.scale_out_max - job.scale_out_min + 1),
+    )
+    stepped = job.strategy == "stepped"
+    try:
+        return probing.Settings(
+            scale_outs=sizes,
+            warm_up_s=max(job.warm_up_s, job.longest_window_s),
+            probe_s=job.probe_s,
+            strategy=job.strategy,
+            first_rate_rps=job.profile_first_rps,
+            increment_rps=job.profile_step_rps if stepped else None,
+            budget_executor_seconds=job.profile_budget_executor_s,
+            parallel=job.profile_parallel,
+            executors_at_once=spark.slots,
+        )
+    except Misuse as wrong:
+        raise Misconfigured(f"job.{name}.profile_scale_outs", str(wrong)) from wrong
+
+
+def max_lag_s(job: JobSettings) -> float:
+    """Lag beyond which the job is behind."""
+    return MAX_LAG_SHARE * job.recovery_target_s if job.max_lag_s is None else job.max_lag_s
+
+
+def drill_settings(job: JobSettings, spark: SparkSettings) -> drill.Settings:
+    """How its drills are judged, and what is written down with them."""
+    return drill.Settings(
+        max_lag_s=max_lag_s(job),
+        trigger_s=job.trigger_s,
+        longest_s=max(300.0, 3.0 * job.recovery_target_s),
+        recorded={
+            "spark.network.timeout": f"{spark.network_timeout_s}s",
+            "spark.executor.heartbeatInterval": f"{spark.heartbeat_s}s",
+            "executor_memory_mb": str(spark.executor_memory_mb),
+            "slots": str(spark.slots),
+            **dict(job.conf),
+        },
+    )
+
+
+def limit_records(job: JobSettings) -> float:
+    """Largest batch; inf without a limit."""
+    return math.inf if job.max_offsets_per_trigger is None else float(job.max_offsets_per_trigger)

@@ -1,0 +1,270 @@
+"""Where do jobs run, and what belongs to it: real processes of this machine, or a simulation?
+
+    with opened(settings, folder) as world: …
+
+is the one place that decides. Everything comes behind the ports, so whoever uses it does not know which.
+Whatever was started is stopped on leaving; what was running before is left alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from models.quantities import Unknown
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.copies import Surroundings
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
+
+from .owner import Owner
+from .settings import BrokerSettings, JobSettings, Settings
+
+STORE = "headroom.sqlite"
+DEFAULT_PARTITIONS = 12  # divisible by 1, 2, 3, 4, 6 and 12; where the live topics are not there yet
+FOREVER_S = 20 * 86_400.0
+SIMULATED_PARTITIONS = 4
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class World:
+    """All ports, and how copies of a job get their records."""
+
+    kind: str
+    deployments: Deployments
+    metrics: Metrics
+    broker: Broker
+    failures: Failures
+    store: Store
+    clock: Clock
+    open_source: Callable[[str, JobSettings, str, Mapping[str, str]], Source]
+    """Job, its settings, copy, the copy's input topics -> a source that runs."""
+    forget: Callable[[str], None]
+    checkpoint: Callable[[str], str]
+    batch_began_s: Callable[[str, int], float | Unknown]
+    """Deployment and number of a batch -> when it began."""
+
+    def around(self, name: str, job: JobSettings) -> Surroundings:
+        """What profiling and drills of one job need."""
+        return Surroundings(
+            deployments=self.deployments,
+            metrics=self.metrics,
+            broker=self.broker,
+            store=self.store,
+            clock=self.clock,
+            open_source=lambda copy, inputs: self.open_source(name, job, copy, inputs),
+            checkpoint=self.checkpoint,
+            forget=self.forget,
+        )
+
+    def partitions(self, plan: Plan) -> dict[str, int]:
+        """Of the live topics, by the job's names; capacity depends on them."""
+        there = self.broker.topics()
+        inputs = {own: there.get(topic, DEFAULT_PARTITIONS) for own, topic in plan.inputs.items()}
+        most = max(inputs.values())
+        return inputs | {own: there.get(topic, most) for own, topic in plan.outputs.items()}
+
+
+@contextmanager
+def opened(settings: Settings, folder: Path, *, say: Say = lambda text: None) -> Iterator[World]:
+    """The world of `[deployment] kind`."""
+    if settings.deployment.kind == "simulated":
+        with _simulated(folder, slots=settings.spark.slots) as world:
+            yield world
+    elif settings.deployment.kind == "local":
+        with _local(settings, folder, say) as world:
+            yield world
+    else:
+        raise Misconfigured("deployment.kind", "is kubernetes, which this command cannot do yet: use local")
+
+
+# ------------------------------------------------------------------------------------------- simulated
+
+
+@contextmanager
+def _simulated(folder: Path, *, slots: int) -> Iterator[World]:
+    from models.simulation.behaviour import Platform
+    from models.simulation.cluster import Cluster
+
+    from .resources.simulated import (
+        SimulatedBroker,
+        SimulatedClock,
+        SimulatedDeployments,
+        SimulatedFailures,
+        SimulatedMetrics,
+    )
+    from .resources.simulated_source import SimulatedSource
+    from .resources.sqlite_store import SqliteStore
+
+    cluster = Cluster(platform=Platform(slots=slots), now_s=time.time())
+
+    def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
+        found = SimulatedSource(cluster, dict.fromkeys(inputs.values(), 1.0))
+        found.set_rate(1.0)
+        return found
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with SqliteStore(folder / STORE) as store:
+        yield World(
+            kind="simulated",
+            deployments=SimulatedDeployments(cluster),
+            metrics=SimulatedMetrics(cluster),
+            broker=SimulatedBroker(cluster),
+            failures=SimulatedFailures(cluster),
+            store=store,
+            clock=SimulatedClock(cluster),
+            open_source=source,
+            forget=lambda name: None,
+            checkpoint=lambda name: str(folder.resolve() / "checkpoints" / name),
+            batch_began_s=lambda name, batch: Unknown("a simulated job reports no batches"),
+        )
+
+
+# ----------------------------------------------------------------------------------------------- local
+
+
+class RealClock:
+    """Time itself."""
+
+    def now_s(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, seconds))
+
+
+@contextmanager
+def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
+    from .resources.kafka import EmbeddedBroker
+    from .resources.kafka_broker import KafkaBroker
+    from .resources.local_deployments import LocalDeployments
+    from .resources.local_executors import LocalExecutors
+    from .resources.local_failures import LocalFailures
+    from .resources.local_metrics import LocalMetrics
+    from .resources.spark import LocalSpark
+    from .resources.sqlite_store import SqliteStore
+
+    with ExitStack() as stack:
+        owner = stack.enter_context(_ours(folder))
+        embedded: EmbeddedBroker | None = None
+        if settings.brokers.bootstrap is None:
+            embedded = EmbeddedBroker(owner)
+            say("starting Kafka")
+            brokers = embedded.ensure()
+        else:
+            brokers = yours(settings.brokers)
+        spark = LocalSpark(owner, settings.spark)
+        say("starting Spark")
+        spark.ensure()
+        broker = stack.enter_context(KafkaBroker(brokers))
+        deployments = LocalDeployments(owner, spark, brokers, settings=settings.spark)
+        stack.enter_context(deployments)
+        executors = LocalExecutors(owner, spark)
+        stack.callback(executors.close)
+        metrics = stack.enter_context(LocalMetrics(broker, deployments, executors))
+        failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))
+        store = stack.enter_context(SqliteStore(owner.folder / STORE))
+        checkpoints = owner.folder / "checkpoints"
+
+        def forget(name: str) -> None:
+            deployments.forget(name)
+            shutil.rmtree(checkpoints / name, ignore_errors=True)
+
+        def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
+            return _replay(owner, settings, brokers, name=name, job=job, copy=copy, inputs=inputs)
+
+        yield World(
+            kind="local",
+            deployments=deployments,
+            metrics=metrics,
+            broker=broker,
+            failures=failures,
+            store=store,
+            clock=RealClock(),
+            open_source=source,
+            forget=forget,
+            checkpoint=lambda name: str(checkpoints / name),
+            batch_began_s=lambda name, batch: _batch_began_s(deployments.folder(name), batch),
+        )
+
+
+@contextmanager
+def _ours(folder: Path) -> Iterator[Owner]:
+    """The folder; on leaving all that was started ends, unless something ran there before."""
+    owner = Owner(folder).acquire()
+    before = owner.running()
+    try:
+        yield owner
+    finally:
+        try:
+            if before:
+                known = {(one.pid, one.started_ticks) for one in before}
+                for process in owner.running():
+                    if (process.pid, process.started_ticks) not in known:
+                        owner.stop(process)
+            else:
+                owner.stop_all()
+        finally:
+            owner.release()
+
+
+def yours(settings: BrokerSettings) -> Brokers:
+    """Brokers that somebody else runs."""
+    names = {field.name for field in fields(Brokers)}
+    return Brokers(**{name: value for name, value in vars(settings).items() if name in names})
+
+
+def _replay(
+    owner: Owner,
+    settings: Settings,
+    brokers: Brokers,
+    *,
+    name: str,
+    job: JobSettings,
+    copy: str,
+    inputs: Mapping[str, str],
+) -> Source:
+    from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
+    from profiling_jobs.rates import Schedule
+    from profiling_jobs.replay_plan import Replay
+
+    from .resources.local_replay import LocalReplay
+
+    if len(inputs) != 1:
+        raise Misconfigured(
+            f"job.{name}.inputs",
+            f"copies are fed from one source, and this job reads {len(inputs)} topics: profile it with one",
+        )
+    if job.events is None:
+        raise Misconfigured(
+            f"job.{name}.events", "is not set: name a recording, a Parquet path, or generator:NAME"
+        )
+    generated = job.events.removeprefix("generator:").partition("?")[0].partition("/")[0]
+    plan = Replay(
+        topic=next(iter(inputs.values())),
+        source=job.events,
+        schedule=Schedule.constant(1.0, duration_s=FOREVER_S),
+        brokers=brokers,
+        folder=owner.folder / "replays" / copy,
+        tasks=1,
+        event_time=EVENT_TIMES.get(generated, "event_time") if job.events.startswith("generator:") else None,
+    )
+    return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
+
+
+def _batch_began_s(folder: Path, batch: int) -> float | Unknown:
+    """Spark's own report of the batch: when its trigger fired."""
+    from datetime import datetime
+
+    from profiling_jobs import progress
+
+    for event in progress.read(folder / "progress.jsonl"):
+        report = event.get("progress")
+        if event["event"] == "progress" and report and report.get("batchId") == batch:
+            return datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
+    return Unknown(f"batch {batch} is not in the driver's reports")

@@ -1,0 +1,175 @@
+"""`headroom drill`, `check` and `cleanup`, as a user calls them; the world is simulated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from models.quantities import Unknown
+from models.simulation import sampling
+from pipelines.command_line import main
+from pipelines.owner import Owner
+from pipelines.processes import identify
+from pipelines.resources.deployment_records import Record, Records
+from profiling_jobs.ports import Function, Plan
+
+TOML = """
+[deployment]
+kind = "simulated"
+
+[job.enrichment]
+build = "profiling_jobs.jobs.enrichment:build"
+inputs = {events = "orders"}
+outputs = {results = "answers"}
+max_offsets_per_trigger = 2000
+scale_out = 2
+events = "generator:enrichment"
+recovery_target_s = 180
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    none = Unknown("left out")
+    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+    (tmp_path / "headroom.toml").write_text(TOML)
+    return tmp_path
+
+
+def headroom(*arguments):
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+class TestDrill:
+    def test_a_drill_on_a_copy(self, project):
+        result = headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600", "--json")
+        assert result.exit_code == 0, result.output
+        (drill,) = json.loads(result.output)["drills"]
+        assert (drill["kind"], drill["scale_out"], drill["kept"]) == ("driver_kill", 2, True)
+        assert 0 < drill["downtime_s"] <= drill["recovery_s"] < 180
+        assert drill["details"]["recorded"]["spark.network.timeout"] == "20s"
+
+    def test_a_promise_that_is_not_kept_is_exit_code_1(self, project):
+        (project / "headroom.toml").write_text(TOML.replace("= 180", "= 5\nmax_lag_s = 60"))
+        result = headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600")
+        assert result.exit_code == 1
+        assert "recovered after" in result.output
+
+    def test_it_teaches_what_the_next_one_is_predicted_with(self, project):
+        headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600")
+        from pipelines.resources.sqlite_store import SqliteStore
+
+        with SqliteStore(project / ".headroom" / "headroom.sqlite") as store:
+            assert [event.kind for event, _ in store.events("enrichment")] == ["driver_kill"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["nobody"], "there is enrichment"),
+            (["enrichment", "--on-live"], "job.enrichment.allow_live_drills"),
+            (["enrichment"], "--rate-rps"),
+            (["enrichment", "--kind", "node_loss", "--rate-rps", "500"], "cannot be caused here"),
+            (["enrichment", "--rate-rps", "500", "--budget-executor-s", "10"], "not enough for one drill"),
+            (["enrichment", "--rate-rps", "500", "--budget-executor-s", "0"], "--budget-executor-s"),
+            (["enrichment", "--rate-rps", "500", "--scale-out", "99"], "spark.slots"),
+            (["enrichment", "--file", "absent.toml"], "absent.toml"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence_and_exit_code_2(self, project, arguments, said):
+        result = headroom("drill", *arguments)
+        assert result.exit_code == 2, result.output
+        assert said in result.output
+        assert "Traceback" not in result.output
+
+    def test_the_live_job_is_drilled_where_that_is_allowed_and_it_runs(self, project):
+        (project / "headroom.toml").write_text(TOML + "allow_live_drills = true\n")
+        result = headroom("drill", "enrichment", "--on-live")
+        assert result.exit_code == 2
+        assert "does not run here" in result.output
+
+
+@pytest.mark.fast
+class TestCheck:
+    def test_a_file_that_is_right(self, project):
+        result = headroom("check")
+        assert (result.exit_code, result.output) == (0, "headroom.toml is right: enrichment\n")
+
+    def test_every_mistake_has_a_line_of_its_own(self, project):
+        wrong = TOML.replace("scale_out = 2", "scale_out = 0\nmood = 1").replace('"simulated"', '"moon"')
+        (project / "headroom.toml").write_text(wrong)
+        result = headroom("check")
+        assert result.exit_code == 1
+        lines = result.output.splitlines()
+        assert len(lines) == 3
+        assert lines[0].startswith("headroom.toml: line 3: deployment.kind: must be one of simulated, local")
+        said = json.loads(headroom("check", "--json").output)
+        assert (said["right"], len(said["mistakes"]), said["mistakes"][0]["line"]) == (False, 3, 3)
+
+    def test_a_script_that_is_not_there(self, project):
+        script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', 'script = "my_job.py"')
+        (project / "headroom.toml").write_text(script)
+        assert "there is no my_job.py" in headroom("check").output
+        (project / "my_job.py").touch()
+        assert headroom("check").exit_code == 0
+
+    def test_what_is_not_toml_and_what_is_not_there(self, project):
+        (project / "headroom.toml").write_text("[job.\n")
+        assert headroom("check").exit_code == 1
+        (project / "headroom.toml").unlink()
+        assert headroom("check").exit_code == 2
+
+
+class TestCleanup:
+    def test_nothing_to_do(self, project):
+        result = headroom("cleanup")
+        assert (result.exit_code, result.output) == (0, "nothing was running\n")
+
+    def test_what_a_killed_command_has_left_is_ended_also_when_frozen(self, project):
+        left = self._crash(project)
+        os.kill(left["frozen"], signal.SIGSTOP)
+        result = headroom("cleanup", "--json")
+        assert result.exit_code == 0, result.output
+        ended = {row["pid"]: row["role"] for row in json.loads(result.output)["ended"]}
+        assert {left["sleeper"], left["frozen"]} <= ended.keys()
+        assert not any(process is not None and process.alive for process in map(identify, ended))
+
+    def test_its_drivers_are_not_started_again(self, project):
+        folder = project / ".headroom"
+        plan = Plan("orders", "orders", "live", Function("a:b"), 1, {"in": "a"}, {"out": "b"}, "/c")
+        Records(folder / "deployments").save(Record(plan))
+        result = headroom("cleanup")
+        assert "orders: will not be started again" in result.output
+        assert Records(folder / "deployments").known("orders").wanted == "stopped"
+
+    def test_a_folder_that_a_living_command_owns_is_left_alone(self, project):
+        with Owner(project / ".headroom"):
+            result = headroom("cleanup")
+        assert result.exit_code == 2
+        assert "is owned by process" in result.output
+
+    @staticmethod
+    def _crash(project):
+        """A command that starts two processes and is killed."""
+        code = (
+            "import json, os, signal, sys\n"
+            "from pathlib import Path\n"
+            "from pipelines.owner import Owner\n"
+            "owner = Owner(Path('.headroom')).acquire()\n"
+            "pids = {n: owner.start(n, [sys.executable, '-c', 'import time; time.sleep(600)']).pid\n"
+            "        for n in ('sleeper', 'frozen')}\n"
+            "Path('pids.json').write_text(json.dumps(pids))\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        root = Path(__file__).parents[2]
+        subprocess.run([sys.executable, "-c", code], cwd=project, env={**os.environ, "PYTHONPATH": str(root)})
+        time.sleep(0.1)
+        return json.loads((project / "pids.json").read_text())
