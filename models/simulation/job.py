@@ -174,6 +174,7 @@ class Job:
         self.state, self._next_start_s, self._started = "running", at_s, 0
         self._reload_s = self.behaviour.state_load_s if self.checkpoint.batch >= 0 else 0.0
         self.runs += 1
+        self.checkpoint.begin(self._positions())
         self._fill(at_s)
 
     def _end_run(self, at_s: float) -> None:

@@ -36,6 +36,11 @@ class Checkpoint:
     committed_at_s: float = -math.inf
     commits: list[Commit] = field(default_factory=list)
 
+    def begin(self, positions: Mapping[str, Whole]) -> None:
+        """A query that is new stands where it begins, before it has finished a batch."""
+        for topic, begin in positions.items():
+            self.committed.setdefault(topic, begin)
+
     def commit(
         self, batch: int, at_s: float, *, before: Mapping[str, Whole], after: Mapping[str, Whole]
     ) -> None:

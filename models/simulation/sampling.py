@@ -94,19 +94,20 @@ class Sampler:
         inputs = list(job.plan.inputs.values())
         head, log_start = topics.ends(inputs, at_s=now), topics.starts(inputs)
         kept = job.checkpoint
-        nothing = Unknown(f"{name} has not finished a batch yet")
-        done = kept.batch >= 0
+        begun, done = bool(kept.committed), kept.batch >= 0
+        nothing = Unknown(f"{name} has not started on its checkpoint yet")
+        no_batch = Unknown("no batch is committed yet: wait for the first one")
         committed = {(t, p): int(end) for t, ends in kept.committed.items() for p, end in enumerate(ends)}
         p50, p95, p99 = _percentiles(kept.commits, topics, now)
         return Sample(
             at_s=now,
             head=head,
-            committed=committed if done else nothing,
-            committed_source="checkpoint" if done else "neither",
+            committed=committed if begun else nothing,
+            committed_source="checkpoint" if begun else "neither",
             log_start=log_start,
-            lag_records=_lag(head, committed, log_start) if done else nothing,
-            last_batch=kept.batch if done else nothing,
-            last_commit_at_s=kept.committed_at_s if done else nothing,
+            lag_records=_lag(head, committed, log_start) if begun else nothing,
+            last_batch=kept.batch if done else no_batch,
+            last_commit_at_s=kept.committed_at_s if done else no_batch,
             run_id=job.run_id if job.driver_up else Unknown(job.reason or f"{name} does not run"),
             executors=self._executors(name, job, now),
             latency_p50_ms=p50,
