@@ -65,7 +65,8 @@ def put_in_place(orders: Orders, *, attach: Callable[[Any], None], say: Callable
 
     def get_or_create(self: Any) -> Any:
         for key in sorted(set(self._options) & set(ours)):
-            say(f"{key}={self._options.pop(key)} is set by the program, and by Headroom, which wins")
+            self._options.pop(key)
+            say(f"{key} is set by the program and by Headroom, which wins")
         session = original(self)
         master = session.sparkContext.master
         if master != ours.get("spark.master", master):

@@ -2,8 +2,9 @@
 
 Spark replaces lost executors, nobody replaces a driver. The watch does: one that was killed is started at
 once from its checkpoint; one that falls silent, as when it is frozen, is ended after the network time-out
-and started again. A pause that doubles stands between starts that finish no batch. Left alone are a program
-that came to its end, a setting that is wrong, and a job that never finished a batch and would fail again.
+and started again. The cluster under them is mended the same way. A pause that doubles stands between starts
+that finish no batch. Left alone are a program that came to its end, a setting that is wrong, and a job that
+never finished a batch and would fail again.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from profiling_jobs.errors import HeadroomError
 from profiling_jobs.orders import Ended
@@ -43,6 +46,7 @@ class DriverWatch:
         self._thread: threading.Thread | None = None
         self._answers: dict[str, tuple[int, float, float]] = {}
         self._due: dict[tuple[str, int], float] = {}
+        self._ended: dict[tuple[str, int], str] = {}
 
     @property
     def running(self) -> bool:
@@ -89,23 +93,45 @@ class DriverWatch:
         self._feel_pulse(record)
 
     def _work(self) -> None:
+        mended = 0.0
         while not self._closing.wait(POLL_S):
-            for record in self._records.all():
-                try:
-                    self.tend(record.name)
-                except (HeadroomError, OSError) as error:
-                    with suppress(HeadroomError, OSError):
-                        self._records.change(record.name, reason=str(error))
+            records = [record for record in self._records.all() if record.wanted == "running"]
+            if records and time.monotonic() - mended > PULSE_S:
+                mended = time.monotonic()
+                self._try(records, self._mend)
+            for record in records:
+                self._try([record], partial(self.tend, record.name))
+
+    def _try(self, records: list[Record], do: Callable[[], None]) -> None:
+        """What goes wrong is the reason that these do not run, and is tried again."""
+        try:
+            do()
+        except (HeadroomError, OSError) as error:
+            for record in records:
+                with suppress(HeadroomError, OSError):
+                    self._records.change(record.name, reason=str(error))
+
+    def _mend(self) -> None:
+        """Jobs survive the loss of the worker. Without their master they would wait for ever."""
+        with self._records.changing():
+            if self._drivers.mend_cluster():
+                for record in self._records.all():
+                    if record.wanted == "running" and not record.failed:
+                        self._end(record, "the Spark master had died")
+
+    def _end(self, record: Record, reason: str) -> None:
+        self._ended[record.name, record.incarnation] = reason
+        for process in self._drivers.processes(record.name):
+            process.signal(signal.SIGKILL)
 
     def _revive(self, record: Record) -> None:
         ended = self._drivers.ended(record)
         progressed = self._progressed(record, ended)
         if progressed:
             record = replace(record, progressed=True, fruitless=0)
-        if ended is not None:
-            record = replace(record, reason=ended.reason)
-        elif not record.reason.startswith("the driver was silent"):
-            record = replace(record, reason=f"the driver was killed: see {self._drivers.log(record.name)}")
+        killed = f"the driver was killed: see {self._drivers.log(record.name)}"
+        ours = self._ended.get((record.name, record.incarnation), killed)
+        record = replace(record, reason=ended.reason if ended else ours)
         if ended is not None and ended.how in ("finished", "stopped"):
             self._records.save(replace(record, wanted="stopped"))
         elif self.hopeless(record):
@@ -143,6 +169,4 @@ class DriverWatch:
             return
         with self._records.changing():
             if self._records.known(record.name).incarnation == record.incarnation:
-                self._records.change(record.name, reason=f"the driver was silent for {patience_s:.0f} s")
-                for process in self._drivers.processes(record.name):
-                    process.signal(signal.SIGKILL)
+                self._end(record, f"the driver was silent for {patience_s:.0f} s")

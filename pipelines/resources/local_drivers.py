@@ -25,7 +25,7 @@ from profiling_jobs.errors import HeadroomError, NotReady
 from profiling_jobs.orders import Ended, Listening, Orders
 
 from .deployment_records import Record, Records
-from .spark import ExecutorProcess, LocalSpark
+from .spark import MASTER, ExecutorProcess, LocalSpark
 
 # -P: the project may have packages of the same names as ours.
 COMMAND = (sys.executable, "-P", "-m", "profiling_jobs.runner")
@@ -79,6 +79,13 @@ class LocalDrivers:
             directory=self._project,
         )
         return record
+
+    def mend_cluster(self) -> bool:
+        """Start again what has died of the Spark cluster; True when the drivers have lost their master."""
+        lost = self._spark.lost()
+        if lost:
+            self._spark.ensure()
+        return MASTER in lost
 
     def process(self, name: str) -> Process | None:
         """The Python process, if it lives."""

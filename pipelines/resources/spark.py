@@ -131,6 +131,10 @@ class LocalSpark:
             applications=tuple(app["name"] for app in state["activeapps"]),
         )
 
+    def lost(self) -> tuple[str, ...]:
+        """Which of the two are not running; by their processes, as one that is busy must not pass for dead."""
+        return tuple(role for role in (MASTER, WORKER) if not self._owner.running(role))
+
     def stop(self) -> None:
         """End worker and master. Stopping what does not run is not an error."""
         for role in (WORKER, MASTER):

@@ -21,7 +21,7 @@ from pipelines.processes import marked
 from pipelines.resources import driver_watch, local_drivers
 from pipelines.resources.local_deployments import LocalDeployments
 from pipelines.resources.local_failures import LocalFailures
-from pipelines.resources.spark import ExecutorProcess
+from pipelines.resources.spark import MASTER, WORKER, ExecutorProcess
 from pipelines.settings import SparkSettings
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
@@ -44,7 +44,14 @@ class NoSpark:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
 
-    def ensure(self) -> None: ...
+        self.dead: tuple[str, ...] = ()
+
+    def ensure(self) -> None:
+        self.dead = ()
+
+    def lost(self) -> tuple[str, ...]:
+        return self.dead
+
     def environment(self) -> dict[str, str]:
         return {}
 
@@ -83,10 +90,10 @@ def owner(tmp_path: Path) -> Iterator[Owner]:
         owner.release()
 
 
-def deployments(owner: Owner, **settings: Any) -> LocalDeployments:
+def deployments(owner: Owner, spark: NoSpark | None = None, **settings: Any) -> LocalDeployments:
     return LocalDeployments(
         owner,
-        NoSpark(owner),
+        spark or NoSpark(owner),
         Brokers("h:1"),
         settings=replace(SETTINGS, **settings),  # type: ignore[arg-type]
     )
@@ -230,6 +237,21 @@ def test_a_silent_driver_is_ended_and_started_again(owner: Owner) -> None:
         assert (
             "was silent for 5 s"
             in json.loads((local.folder("stub") / "deployment.json").read_text())["reason"]
+        )
+
+
+def test_jobs_survive_the_worker_and_are_started_again_with_a_new_master(owner: Owner) -> None:
+    spark = NoSpark(owner)
+    with deployments(owner, spark) as local:
+        run(local, plan(owner))
+        spark.dead = (WORKER,)
+        until(lambda: spark.dead == ())
+        time.sleep(0.2)
+        assert local.status("stub").run_id == "run-1"
+        spark.dead = (MASTER, WORKER)
+        until(lambda: local.status("stub").run_id == "run-2")
+        assert (
+            "master had died" in json.loads((local.folder("stub") / "deployment.json").read_text())["reason"]
         )
 
 

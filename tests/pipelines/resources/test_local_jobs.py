@@ -170,6 +170,14 @@ def test_enrichment_is_rescaled_under_load_and_every_record_comes_out_once(place
     until(lambda: deployments.status("enrichment").executors_alive == 1)
     done = place.batches("enrichment")
     until(lambda: place.batches("enrichment") > done)
+    # Executors die with the standalone worker, and the job goes on with those of a new one.
+    (executor,) = deployments.executors("enrichment")
+    (worker,) = place.owner.running("spark-worker")
+    worker.signal(signal.SIGKILL)
+    until(lambda: not executor.process.alive)
+    until(lambda: deployments.status("enrichment").executors_alive == 1)
+    done = place.batches("enrichment")
+    until(lambda: place.batches("enrichment") > done)
     assert deployments.status("enrichment").run_id == run_id
     deployments.stop("enrichment")
     ended = json.loads((deployments.folder("enrichment") / "ended.json").read_text())
@@ -178,9 +186,9 @@ def test_enrichment_is_rescaled_under_load_and_every_record_comes_out_once(place
     finished = place.committed("headroom.enrichment", "orders")
     assert 6000 <= finished <= 30_000
     counts = Counter(orders)
-    # Kafka's sink is at least once: what the killed executor was at may be there twice, nothing else.
+    # Kafka's sink is at least once: what the two killed executors were at may be there twice, nothing else.
     assert len(counts) == finished
-    assert len(orders) - finished <= 2000
+    assert len(orders) - finished <= 2 * 2000
 
 
 def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Place) -> None:
@@ -219,7 +227,7 @@ def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Plac
     until(lambda: place.batches("loud-copy") >= 1)
     deployments.stop("loud-copy")
     said = place.owner.log("driver.loud-copy").read_text()
-    assert "spark.master=local[1] is set by the program, and by Headroom, which wins" in said
+    assert "spark.master is set by the program and by Headroom, which wins" in said
     assert "profiling copy loud-copy: checked at every DataStreamWriter.start" in said
     assert "trusted: " in said
     assert place.read("loud") == []
