@@ -52,6 +52,7 @@ class Driver:
         self._executors: Executors | None = None
         self._unsettled = ""
         self._batches = 0
+        self._guard = ""
         self._stop_asked = False
         self._stop_done = threading.Event()
         self._stopped: between_batches.Stopped | None = None
@@ -60,7 +61,11 @@ class Driver:
 
     def status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What runs, of what size."""
-        known: dict[str, Any] = {"incarnation": self.orders.incarnation, "batches": self._batches}
+        known: dict[str, Any] = {
+            "incarnation": self.orders.incarnation,
+            "batches": self._batches,
+            "guard": self._guard,
+        }
         spark, executors = self._spark, self._executors
         if spark is None or executors is None:
             return {**known, "state": "starting", "executors": [], "queries": []}
@@ -130,11 +135,8 @@ class Driver:
         scratch = str(self.orders.folder / "scratch")
         sink_guard.install(sink_guard.Limits(self._plan, self.orders.brokers.bootstrap, scratch))
         if self._plan.role == "profile":
-            declared = self._plan.side_effects == "none"
-            checks = (
-                "nothing checked, declared to be without side effects" if declared else sink_guard.CHECKED
-            )
-            say(f"profiling copy {self._plan.name}: {checks}; {sink_guard.TRUSTED}")
+            self._guard = sink_guard.described(self._plan)
+            say(f"profiling copy {self._plan.name}: {self._guard}")
         self._group.start()
         session.put_in_place(self.orders, attach=self._attach, say=say)
 

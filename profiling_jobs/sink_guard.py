@@ -24,6 +24,12 @@ CHECKED = (
     "at every DataStreamReader.load: Kafka topics and consumer group"
 )
 TRUSTED = "trusted: whatever the program does besides streaming writes (batch writes, clients of its own)"
+DECLARED = "only checkpoint and inputs are checked, the rest was declared to be without side effects"
+
+
+def described(plan: Plan) -> str:
+    """What is checked of a profiling copy and what is trusted, for whoever runs it."""
+    return f"{DECLARED if plan.side_effects == 'none' else CHECKED}; {TRUSTED}"
 
 
 @dataclass(frozen=True)

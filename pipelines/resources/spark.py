@@ -132,7 +132,7 @@ class LocalSpark:
         )
 
     def lost(self) -> tuple[str, ...]:
-        """Which of the two are not running; by their processes, as one that is busy must not pass for dead."""
+        """Which of the two do not run; by their processes: a busy one must not pass for dead."""
         return tuple(role for role in (MASTER, WORKER) if not self._owner.running(role))
 
     def stop(self) -> None:

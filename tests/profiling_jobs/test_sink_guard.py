@@ -9,7 +9,14 @@ import pytest
 
 from profiling_jobs.errors import HeadroomError, Misconfigured, Unsafe
 from profiling_jobs.ports import Plan, Script
-from profiling_jobs.sink_guard import Limits, _check_loads, _check_starts, _watch_functions, _watch_options
+from profiling_jobs.sink_guard import (
+    Limits,
+    _check_loads,
+    _check_starts,
+    _watch_functions,
+    _watch_options,
+    described,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -73,6 +80,13 @@ def test_a_function_of_the_script_cannot_be_judged_unless_declared_harmless() ->
         LIMITS.check_write("parquet", KAFKA, function="foreachBatch")
     DECLARED.check_write("parquet", KAFKA, function="foreachBatch")
     LIVE.check_write("parquet", KAFKA, function="foreachBatch")
+
+
+def test_what_is_trusted_is_said() -> None:
+    assert "checked at every DataStreamWriter.start" in described(COPY)
+    assert "trusted: whatever" in described(COPY)
+    assert "declared" in described(DECLARED.plan)
+    assert "every DataStreamWriter.start" not in described(DECLARED.plan)
 
 
 @pytest.mark.parametrize("limits", [LIMITS, LIVE, DECLARED])
