@@ -41,7 +41,7 @@ from .tape import WANTED, Records, Tape
 
 REPORT_US = MICROS
 START_IN_S = 0.5  # judgement: every task has seen by then when it begins
-READY_S = 120.0  # judgement: Python workers import in 1–2 s, far longer on a machine that is busy
+READY_S = 300.0  # judgement: a session takes 8 s on an idle machine, minutes on one that is busy
 OVERTIME_S = 150.0  # Kafka's producer gives a record up after 120 s
 SPARK_TYPES = {
     "key": "key binary",
