@@ -13,7 +13,6 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
-import re
 import runpy
 import signal
 import sys
@@ -28,6 +27,7 @@ from .channel import ControlServer
 from .errors import HeadroomError, Misconfigured, NotReady
 from .executors import Executors
 from .group_commits import GroupCommits
+from .last_words import in_short
 from .orders import Ended, Listening, Orders
 from .ports import Function, Script
 from .topics import Topics
@@ -36,7 +36,6 @@ ANSWER_S = 0.5  # judgement: the answer to the call that stops us must get out
 LEAVE_S = 10.0  # judgement: how long a script may go on after its queries were stopped
 STOP_S = 60.0  # judgement: a batch that takes longer is cut short
 COMMIT_S = 5.0  # judgement: how long the last offsets may take to reach the broker
-RAISED = re.compile(r"[\w.]*(Error|Exception|Warning|Interrupt|Failure)\b")
 
 
 class Driver:
@@ -221,15 +220,6 @@ class Driver:
         setting = "script" if isinstance(self._plan.program, Script) else "build"
         when = f"after {self._batches} batches" if self._batches else "before its first batch was finished"
         return f"job.{self._plan.job}.{setting}: the job failed {when}: {problem}"
-
-
-def in_short(error: BaseException) -> str:
-    """The line that says what went wrong, out of pages of Python and Java stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if RAISED.match(line)]
-    text = raised[-1] if raised and "Traceback (most recent call last):" in str(error) else (lines or [""])[0]
-    name = type(error).__name__
-    return (text if text.startswith(name) or raised else f"{name}: {text}")[:500]
 
 
 def say(text: str) -> None:
