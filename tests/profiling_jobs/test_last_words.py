@@ -9,7 +9,8 @@ from profiling_jobs.last_words import LONGEST, in_short
 pytestmark = pytest.mark.fast
 
 WRAPPED = """[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Job aborted due to stage \
-failure: org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the worker: Traceback (most recent call last):
+failure: org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception \
+was thrown from the worker: Traceback (most recent call last):
   File "worker.py", line 3602, in main
     process()
   File "job.py", line 3, in shout
