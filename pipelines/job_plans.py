@@ -18,6 +18,7 @@ from profiling_jobs.probe import Rules
 from .settings import JobSettings, SparkSettings
 
 MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
+LAUNCH_S = 70.0  # measured: 25–45 s until a copy works, then some 30 s to settle and to come to its rate
 MAX_LAG_SHARE = 0.5  # of the target
 
 
@@ -49,6 +50,7 @@ def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
     """What a probe has to know of the job."""
     return Rules(
         longest_window_s=job.longest_window_s,
+        warm_up_s=job.warm_up_s,
         trigger_s=job.trigger_s,
         limit_records=job.max_offsets_per_trigger,
         sample_s=sample_s,
@@ -66,10 +68,10 @@ def search(name: str, job: JobSettings, spark: SparkSettings) -> probing.Setting
     try:
         return probing.Settings(
             scale_outs=sizes,
-            warm_up_s=max(job.warm_up_s, job.longest_window_s),
+            warm_up_s=max(job.warm_up_s, job.longest_window_s) + LAUNCH_S,
             probe_s=job.probe_s,
             strategy=job.strategy,
-            first_rate_rps=job.profile_first_rps,
+            first_rate_rps=job.profile_first_rps if stepped else None,
             increment_rps=job.profile_step_rps if stepped else None,
             budget_executor_seconds=job.profile_budget_executor_s,
             parallel=job.profile_parallel,

@@ -16,10 +16,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from models.quantities import Unknown
+from profiling_jobs import stage_times
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.copies import Surroundings
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
+from profiling_jobs.stage_times import StageTime
 
 from .owner import Owner
 from .settings import BrokerSettings, JobSettings, Settings
@@ -48,6 +50,7 @@ class World:
     checkpoint: Callable[[str], str]
     batch_began_s: Callable[[str, int], float | Unknown]
     """Deployment and number of a batch -> when it began."""
+    stages: Callable[[str], tuple[StageTime, ...]] | None = None
 
     def around(self, name: str, job: JobSettings) -> Surroundings:
         """What profiling and drills of one job need."""
@@ -60,6 +63,7 @@ class World:
             open_source=lambda copy, inputs: self.open_source(name, job, copy, inputs),
             checkpoint=self.checkpoint,
             forget=self.forget,
+            stages=self.stages,
         )
 
     def partitions(self, plan: Plan) -> dict[str, int]:
@@ -190,6 +194,7 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
             forget=forget,
             checkpoint=lambda name: str(checkpoints / name),
             batch_began_s=lambda name, batch: _batch_began_s(deployments.folder(name), batch),
+            stages=lambda name: stage_times.read(*executors.page(name)),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .errors import HeadroomError, Misconfigured, NotReady
 from .ports import Broker, Clock, Deployments, Metrics, Plan, Source, Store
+from .stage_times import StageTime
 from .watching import Watch
 
 DOCUMENT = "copies"
@@ -37,6 +38,8 @@ class Surroundings:
     """Copy's name -> a place for its checkpoint that nobody else uses."""
     forget: Callable[[str], None] = lambda name: None
     """Remove what is left of a stopped copy: its record, its checkpoint."""
+    stages: Callable[[str], tuple[StageTime, ...]] | None = None
+    """Copy's name -> the stages of its newest batches, where they can be read."""
 
 
 @dataclass

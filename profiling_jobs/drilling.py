@@ -27,7 +27,6 @@ from .probe import ProbeRun, Rules
 DOCUMENT = "drills"
 DRILL_S = 180.0  # judgement: getting ready, a minute undisturbed, a recovery and its hold
 RETRIES = 1  # of an invalid drill; judgement
-WARM_UP_S = 20.0  # judgement: Python workers are warm after the first two batches
 Say = Callable[[str], None]
 
 
@@ -138,7 +137,7 @@ class Drilling:
 
     def _one(self, cell: Cell, models: Models | None) -> Outcome:
         copy = self._copy_of(cell.scale_out)
-        probe = Probe(0, cell.scale_out, cell.rate_rps, warm_up_s=WARM_UP_S, probe_s=1.0)
+        probe = Probe(0, cell.scale_out, cell.rate_rps, warm_up_s=0.0, probe_s=1.0)
         steps = ProbeRun(
             probe,
             watch=copy.watch,

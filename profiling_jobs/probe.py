@@ -40,6 +40,7 @@ FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no li
 FEWEST_COMMITS = 5  # four whole batches: one slow batch is then at most a quarter of the rate; judgement
 START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
 MORE_S = 120.0  # judgement: so much longer than planned a warm-up may take
+MORE_BATCHES = 8  # judgement: twice what the test of steadiness needs
 SETTLE_S = 120.0  # judgement: the backlog of a warm-up is worth some 20 s
 PREFILL_S = 20.0  # judgement
 STALLED = 2.0  # times the usual batch without a commit; judgement
@@ -55,6 +56,9 @@ class Rules:
 
     longest_window_s: float = 0.0
     """Longest window or state TTL."""
+    warm_up_s: float = 0.0
+    """Shortest warm-up of a new copy. (A probe's own `warm_up_s` is what it is planned to cost beside its
+    measured stretch: with the start of a copy, settling and lead-in.)"""
     trigger_s: float = 0.0
     limit_records: int | None = None
     """`max_offsets_per_trigger`."""
@@ -118,6 +122,13 @@ class ProbeRun:
             return self._invalid(str(spoilt))
         return judge(self.probe, facts)
 
+    def warmed(self) -> Generator[None, None, str]:
+        """The warm-up only. What went wrong, or nothing."""
+        try:
+            return "" if (yield from self._warm_up()) else "the warm-up was not over"
+        except (_Spoilt, NotReady) as spoilt:
+            return str(spoilt)
+
     def ready(self) -> Generator[None, None, str]:
         """The first three stages only: the copy runs at the probe's rate. What went wrong, or nothing."""
         try:
@@ -133,7 +144,7 @@ class ProbeRun:
 
     def _warm_up(self) -> Generator[None, None, bool]:
         rules, timeline = self._rules, self._watch.timeline
-        at_least_s = max(rules.longest_window_s, self.probe.warm_up_s if self._fresh else 0.0)
+        at_least_s = max(rules.longest_window_s, rules.warm_up_s if self._fresh else 0.0)
         patience_s = rules.start_s if self._fresh else 0.0
         working_s = self._began_s
         while True:
@@ -154,7 +165,7 @@ class ProbeRun:
                 if not isinstance(rate, Unknown):
                     self.capacity_rps, self._warm_s = rate, now_s
                     return True
-            if now_s - working_s > at_least_s + MORE_S:
+            if now_s - working_s > at_least_s + max(MORE_S, MORE_BATCHES * self._batch_s()):
                 return False
 
     def _settle(self) -> Steps:
@@ -163,7 +174,7 @@ class ProbeRun:
         began_s = self._clock.now_s()
         while self._lag() > low * self._band_s():
             yield from self._pass()
-            if self._clock.now_s() - began_s > SETTLE_S + 2.0 * self._rules.longest_window_s:
+            if self._clock.now_s() - began_s > max(SETTLE_S, 4.0 * self._batch_s()):
                 raise _Spoilt(f"lag did not come back into its band at {low:,.0f} records/s")
 
     def _lead_in(self) -> Steps:

@@ -22,7 +22,7 @@ from models import probing
 from models.probing import Done, Probe, Result, Settings, State
 from models.quantities import Measurement, Unknown
 
-from . import batch_costs
+from . import batch_costs, stage_times
 from .copies import Copies, Copy, Surroundings
 from .errors import HeadroomError, NotReady
 from .ports import Plan, Store
@@ -30,6 +30,7 @@ from .probe import ProbeRun, Rules
 
 DOCUMENT = "profiling"
 RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
+FIRST_RPS = 1000.0  # judgement: it doubles as long as the copy keeps up
 KEPT_BATCHES = 400  # judgement: of each scale-out, for its overhead
 STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
 Progress = Callable[[State, str], None]
@@ -100,6 +101,8 @@ class Profiling:
         try:
             if problems := self._copies.clear():
                 raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
+            if not self.resumed:
+                self._scout()
             self._save()
             while not isinstance(asked := probing.ask(self.state), Done):
                 for probe in asked:
@@ -117,6 +120,55 @@ class Profiling:
                 self._progress(self.state, f"left behind: {problem}")
 
     # ------------------------------------------------------------------------------------------- inside
+
+    def _scout(self) -> None:
+        """One single-slot run, whose stages say about where to begin."""
+        settings, clock = self.state.settings, self._around.clock
+        if settings.strategy != "adaptive" or settings.first_guess is not None or not self._around.stages:
+            return
+        began_s = clock.now_s()
+        rate = settings.first_rate_rps or FIRST_RPS
+        probe = Probe(0, 1, rate, warm_up_s=settings.warm_up_s, probe_s=settings.probe_s)
+        self._purse.running[0] = (began_s, 1, probe.executor_seconds)
+        self._progress(self.state, "a single executor says where to begin")
+        try:
+            copy = self._copies.launch(1)
+            run = ProbeRun(
+                probe,
+                watch=copy.watch,
+                source=copy.source,
+                clock=clock,
+                rules=self._rules,
+                fresh=True,
+                left_s=lambda: self._purse.left_s(0, clock.now_s()),
+            )
+            problem = self._finish(run.warmed())
+            found = Unknown(problem) if problem else self._guess(copy)
+            copy.measured = not problem
+            if isinstance(found, Unknown):
+                self._progress(self.state, f"it says nothing: {found.reason}")
+            else:
+                self.state = probing.start(replace(settings, first_guess=found))
+            if problem or 1 not in settings.scale_outs:
+                self._drop(copy)
+        except NotReady as error:
+            self._progress(self.state, f"it says nothing: {error}")
+        self._purse.running.clear()
+        self._carried += clock.now_s() - began_s
+        # Whatever was carried is charged with the first result; until then the budget must know of it.
+        self._purse.spent = self.state.spent + self._carried
+
+    def _guess(self, copy: Copy) -> Mapping[int, float] | Unknown:
+        assert self._around.stages is not None
+        return stage_times.guesses(self._around.stages(copy.plan.name), self.state.settings.scale_outs)
+
+    def _finish(self, steps: Generator[None, None, str]) -> str:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                return str(finished.value)
+            self._around.clock.sleep(self._rules.sample_s)
 
     def _start(self, probe: Probe) -> None:
         clock = self._around.clock
@@ -208,7 +260,8 @@ class Profiling:
         kept = self._around.store.document(self.job, DOCUMENT)
         if kept is not None:
             state = State.from_json(kept["state"])
-            if not state.done and state.settings == settings:
+            same = replace(state.settings, first_guess=settings.first_guess) == settings
+            if not state.done and same:
                 # What was running when we died has cost something too; no more is known of it.
                 self._carried = sum(probe.executor_seconds for probe in state.pending)
                 for result in state.results:

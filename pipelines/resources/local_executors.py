@@ -68,6 +68,14 @@ class LocalExecutors:
         _, _, everybody = self._pass()
         return min(1.0, len(os.sched_getaffinity(0)) / max(1, len(everybody) * SLOTS))
 
+    def page(self, name: str) -> tuple[str, str]:
+        """Address of the page of its newest run's driver, and the run's name there."""
+        ours = [one for one in self._pass()[2] if one.process.role == f"executor.{name}"]
+        if not ours:
+            raise NotReady(f"{name} has no executor yet: try again")
+        application = max(one.application_id for one in ours)
+        return self._address(application), application
+
     def close(self) -> None:
         """Give the connections back."""
         for page in self._pages.values():

@@ -24,6 +24,7 @@ from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Function, Plan
 from profiling_jobs.probe import ProbeRun, Rules
 from profiling_jobs.profiling import Profiling, measured
+from profiling_jobs.stage_times import StageTime, guesses
 
 LIMIT = 2000
 OVERHEAD_S = 0.3
@@ -70,6 +71,7 @@ class World:
         for topic, count in (("orders", 2), ("answers", 2)):
             self.cluster.topics.create(topic, partitions=count, at_s=0.0)
         self.source_kind = source
+        self.stages = None
 
     @property
     def around(self):
@@ -82,6 +84,7 @@ class World:
             open_source=self.open_source,
             checkpoint=lambda name: f"/checkpoints/{name}",
             forget=self.forgotten.append,
+            stages=self.stages,
         )
 
     def open_source(self, name, inputs):
@@ -99,7 +102,7 @@ class World:
             watch=copy.watch,
             source=copy.source,
             clock=self.clock,
-            rules=rules or Rules(limit_records=LIMIT),
+            rules=rules or Rules(limit_records=LIMIT, warm_up_s=30.0),
             fresh=True,
             **({} if left_s is None else {"left_s": left_s}),
         )
@@ -123,7 +126,7 @@ class World:
             Settings(**(given | settings)),
             self.around,
             partitions=PARTITIONS,
-            rules=rules or Rules(limit_records=LIMIT),
+            rules=rules or Rules(limit_records=LIMIT, warm_up_s=30.0),
             progress=progress,
         )
 
@@ -151,7 +154,7 @@ class TestOneProbe:
     def test_the_warm_up_lasts_as_long_as_the_longest_window(self):
         short, long = World(), World()
         short.probe(1000.0)
-        long.probe(1000.0, rules=Rules(limit_records=LIMIT, longest_window_s=300.0))
+        long.probe(1000.0, rules=Rules(limit_records=LIMIT, warm_up_s=30.0, longest_window_s=300.0))
         assert long.took_s - short.took_s >= 240.0
 
     def test_a_job_without_a_limit_is_measured_too(self):
@@ -228,10 +231,10 @@ class TestInvalidProbes:
         assert result.verdict == "invalid"
         assert "no batch was committed" in result.reason
 
-    def test_a_job_of_which_too_little_is_seen_to_call_it_steady(self):
+    def test_a_job_whose_batches_are_longer_than_the_stretch(self):
         result = World(capacity_rps=lambda executors: 20.0).probe(1000.0)  # a batch takes 100 s
         assert result.verdict == "invalid"
-        assert "warm-up" in result.reason
+        assert result.throughput_rps is None
 
     def test_it_ends_when_the_budget_does(self):
         world = World()
@@ -276,6 +279,30 @@ class TestProfiling:
         assert most == (3 if strategy == "stepped" else 2)
         assert many.clock.now_s() < 0.9 * one.clock.now_s()
         assert many.scratch() == []
+
+    def test_a_single_executor_says_where_to_begin(self):
+        world = World()
+        world.stages = lambda name: (StageTime(10_000, 12.5),)
+        state = world.profile(first_rate_rps=None).run()
+        assert state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
+        assert estimates(state)[4].capacity.mid == pytest.approx(truth(4), rel=0.03)
+        assert not world.profile(first_rate_rps=None).resumed  # it is over
+
+    def test_what_the_single_executor_costs_counts(self):
+        told, asked = World(), World()
+        asked.stages = lambda name: (StageTime(10_000, 12.5),)
+        first = told.profile(first_guess={4: 3200.0}, scale_outs=(4,)).run().results[0]
+        second = asked.profile(first_rate_rps=None, scale_outs=(4,)).run().results[0]
+        assert second.probe.rate_rps == pytest.approx(first.probe.rate_rps)
+        assert 30.0 < second.cost - first.cost < 90.0
+
+    def test_a_crash_after_it_does_not_ask_it_again(self):
+        world = World()
+        world.stages = lambda name: (StageTime(10_000, 12.5),)
+        self._crash(world, after_s=150.0, first_rate_rps=None)
+        again = world.profile(first_rate_rps=None)
+        assert again.resumed
+        assert again.state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
 
     def test_a_copy_past_its_capacity_is_deleted_at_once(self):
         world, seen = World(), []
@@ -361,7 +388,7 @@ class TestProfiling:
             Copies(wrong, world.around, partitions={})
 
     @staticmethod
-    def _crash(world, *, after_s):
+    def _crash(world, *, after_s, **settings):
         """As SIGKILL: nothing is stopped, nothing is deleted, nothing is written any more."""
 
         class Killed(BaseException):
@@ -374,9 +401,23 @@ class TestProfiling:
                 raise Killed
             sleep(seconds)
 
-        profiling = world.profile()
+        profiling = world.profile(**settings)
         profiling._copies.clear = lambda: ()
         world.clock.sleep = until
         with pytest.raises(Killed):
             profiling.run()
         world.clock.sleep = sleep
+
+
+@pytest.mark.fast
+class TestFirstGuess:
+    def test_one_stage_grows_with_its_slots(self):
+        assert guesses([StageTime(1000, 1.25)], (1, 2, 4)) == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
+
+    def test_stages_share_the_slots_and_take_turns_where_there_are_too_few(self):
+        stages = [StageTime(1000, 1.0), StageTime(500, 1.0)]  # both cost a millisecond per source record
+        assert guesses(stages, (1, 2, 4)) == pytest.approx({1: 500.0, 2: 1000.0, 4: 2000.0})
+
+    def test_nothing_read_says_nothing(self):
+        assert isinstance(guesses([], (1,)), Unknown)
+        assert isinstance(guesses([StageTime(0, 1.0)], (1,)), Unknown)
