@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -150,6 +150,7 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
     from .resources.local_executors import LocalExecutors
     from .resources.local_failures import LocalFailures
     from .resources.local_metrics import LocalMetrics
+    from .resources.local_replay import LocalReplay
     from .resources.spark import LocalSpark
     from .resources.sqlite_store import SqliteStore
 
@@ -176,8 +177,12 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
         checkpoints = owner.folder / "checkpoints"
 
         def forget(name: str) -> None:
-            deployments.forget(name)
-            shutil.rmtree(checkpoints / name, ignore_errors=True)
+            source = LocalReplay(owner, name=name, settings=settings.spark)
+            source.stop()
+            with suppress(Misconfigured):  # it was never launched
+                deployments.forget(name)
+            for left in (source.folder, checkpoints / name):
+                shutil.rmtree(left, ignore_errors=True)
 
         def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
             return _replay(owner, settings, brokers, name=name, job=job, copy=copy, inputs=inputs)
@@ -200,9 +205,18 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
 
 @contextmanager
 def _ours(folder: Path) -> Iterator[Owner]:
-    """The folder; on leaving all that was started ends, unless something ran there before."""
+    """The folder; on leaving everything ends, but for a live job that ran before and what it needs.
+
+    Whatever else a killed command has left is adopted, and ends with us.
+    """
+    from .resources.deployment_records import Records
+
     owner = Owner(folder).acquire()
-    before = owner.running()
+    live = any(
+        record.plan.role == "live" and record.wanted == "running"
+        for record in Records(owner.folder / "deployments").all()
+    )
+    before = owner.running() if live else ()
     try:
         yield owner
     finally:

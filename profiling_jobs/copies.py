@@ -37,7 +37,8 @@ class Surroundings:
     checkpoint: Callable[[str], str]
     """Copy's name -> a place for its checkpoint that nobody else uses."""
     forget: Callable[[str], None] = lambda name: None
-    """Remove what is left of a stopped copy: its record, its checkpoint."""
+    """Remove what is left of a stopped copy: its source if that still runs, its record, its checkpoint.
+    A copy that never came so far is not an error."""
     stages: Callable[[str], tuple[StageTime, ...]] | None = None
     """Copy's name -> the stages of its newest batches, where they can be read."""
 
@@ -138,7 +139,7 @@ class Copies:
         around, document = self._around, self._document()
         with suppress(Misconfigured):  # it was never launched
             around.deployments.stop(name)
-            around.forget(name)
+        around.forget(name)
         for topic in document["copies"].get(name, ()):
             self._delete(topic)
         document["copies"].pop(name, None)

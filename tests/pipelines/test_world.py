@@ -1,0 +1,112 @@
+"""What a command finds when it comes, what it leaves, and what a job's settings mean to it."""
+
+import sys
+
+import pytest
+
+from pipelines import config, job_plans, world
+from pipelines.owner import Owner, cleanup
+from pipelines.resources.deployment_records import Record, Records
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.ports import Function, Plan, Script
+
+TOML = """
+[deployment]
+kind = "simulated"
+[spark]
+slots = 6
+[job.orders]
+inputs = {events = "in"}
+outputs = {alerts = "out"}
+scale_out_max = 6
+"""
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def settings(more='build = "a:b"'):
+    return config.parse(TOML + more, environment={})
+
+
+class TestProcesses:
+    def test_what_a_killed_command_has_left_ends_with_the_next(self, tmp_path):
+        left = self._left(tmp_path)
+        with world._ours(tmp_path) as owner:
+            assert owner.running() == (left,)
+        assert not left.alive
+
+    def test_a_live_job_that_ran_before_and_what_it_needs_are_left_alone(self, tmp_path):
+        left = self._left(tmp_path)
+        plan = Plan("orders", "orders", "live", Function("a:b"), 1, {"in": "a"}, {"out": "b"}, "/c")
+        Records(tmp_path / "deployments").save(Record(plan))
+        try:
+            with world._ours(tmp_path) as owner:
+                ours = owner.start("sleeper", SLEEP)
+            assert left.alive
+            assert not ours.alive
+        finally:
+            cleanup(tmp_path)
+
+    @staticmethod
+    def _left(folder):
+        owner = Owner(folder).acquire()
+        process = owner.start("spark-master", SLEEP)
+        owner.release()
+        return process
+
+
+@pytest.mark.fast
+class TestSettings:
+    def test_a_function_and_a_script(self, tmp_path):
+        job = settings().jobs["orders"]
+        plan = job_plans.live_plan("orders", job, folder=tmp_path / ".headroom")
+        assert (plan.program, plan.role) == (Function("a:b"), "live")
+        assert plan.checkpoint == str(tmp_path / ".headroom" / "checkpoints" / "orders")
+        job = settings('script = "my.py"\nargs = ["--in", "{input_topic}"]').jobs["orders"]
+        assert job_plans.live_plan("orders", job, folder=tmp_path).program == Script(
+            "my.py", ("--in", "{input_topic}")
+        )
+
+    def test_a_job_of_somebody_else_cannot_be_copied(self, tmp_path):
+        job = settings('attach = true\ncheckpoint = "/c"').jobs["orders"]
+        with pytest.raises(Misconfigured, match=r"job\.orders\.attach"):
+            job_plans.live_plan("orders", job, folder=tmp_path)
+
+    def test_the_search_visits_sizes_between_the_bounds_with_the_strategy_that_is_set(self):
+        found = settings()
+        search = job_plans.search("orders", found.jobs["orders"], found.spark)
+        assert (search.scale_outs, search.strategy) == ((1, 3, 4, 6), "adaptive")
+        found = settings(
+            'build = "a:b"\nstrategy = "stepped"\nprofile_scale_outs = [2]\nprofile_step_rps = 50'
+        )
+        search = job_plans.search("orders", found.jobs["orders"], found.spark)
+        assert (search.scale_outs, search.strategy, search.grid) == ((2,), "stepped", (1000.0, 50.0))
+
+    def test_sizes_beyond_the_slots_name_the_setting(self):
+        found = settings('build = "a:b"\nprofile_scale_outs = [9]')
+        with pytest.raises(Misconfigured, match=r"job\.orders\.profile_scale_outs"):
+            job_plans.search("orders", found.jobs["orders"], found.spark)
+
+    def test_a_window_makes_the_warm_up_as_long(self):
+        job = settings('build = "a:b"\nlongest_window_s = 300').jobs["orders"]
+        assert job_plans.rules(job).longest_window_s == 300.0
+
+    def test_the_drill_records_what_alone_can_break_a_promise(self):
+        found = settings()
+        drill = job_plans.drill_settings(found.jobs["orders"], found.spark)
+        assert drill.recorded["spark.network.timeout"] == "20s"
+        assert drill.max_lag_s == 90.0
+
+
+class TestSimulated:
+    def test_partitions_are_those_of_the_live_topics(self, tmp_path):
+        found = settings()
+        plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
+        with world.opened(found, tmp_path) as there:
+            assert there.partitions(plan) == {"events": 12, "alerts": 12}
+            there.broker.create("in", partitions=3)
+            assert there.partitions(plan) == {"events": 3, "alerts": 3}
+
+    def test_kubernetes_is_refused_for_now(self, tmp_path):
+        kubernetes = config.parse(TOML.replace("simulated", "kubernetes") + 'build = "a:b"', environment={})
+        with pytest.raises(Misconfigured, match=r"deployment\.kind"), world.opened(kubernetes, tmp_path):
+            pass
