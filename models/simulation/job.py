@@ -2,12 +2,14 @@
 
 One driver with its executors. A batch is written down before it runs and again when it is done; so a driver
 that dies repeats it with the very same offsets, and the sink gets some records twice. With a trigger interval
-a batch starts at a boundary, and at once when it is late.
+a batch starts at a boundary, and at once when it is late. Records that retention has deleted before they were
+read fail the job for good, as Spark's Kafka source does by default (failOnDataLoss).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -211,6 +213,9 @@ class Job:
             if all(np.array_equal(ends[topic], positions[topic]) for topic in positions):
                 self._next_start_s = self._boundary(at_s)
                 return False
+        if lost := self._deleted(ends):
+            self._fail(lost, at_s)
+            return False
         counts = np.concatenate([np.maximum(0, ends[t] - positions[t][: ends[t].size]) for t in ends])
         tasks = max(len(members), int(np.count_nonzero(counts)))
         self.batch = Batch(
@@ -227,6 +232,22 @@ class Job:
             self.batch.join(executor, at_s=at_s, warm_up_s=self.behaviour.warm_up_s)
         self.checkpoint.planned = dict(ends)
         return True
+
+    def _deleted(self, ends: Mapping[str, Whole]) -> str:
+        """What the batch is to read and nobody has any more."""
+        for topic, end in ends.items():
+            from_, starts = self.checkpoint.committed[topic], self._topics[topic].starts
+            for part in range(from_.size):
+                if from_[part] < min(starts[part], end[part]):
+                    return f"offsets {from_[part]} to {starts[part]} of {topic}-{part}"
+        return ""
+
+    def _fail(self, lost: str, at_s: float) -> None:
+        self._end_run(at_s)
+        self.state = "failed"
+        self.reason = (
+            f"{lost} were deleted before they were read: keep records for longer, use a new checkpoint"
+        )
 
     def _finish(self, batch: Batch, at_s: float) -> bool:
         self.checkpoint.commit(batch.number, at_s, before=self._positions(), after=batch.ends)

@@ -46,7 +46,7 @@ REAL = (
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 )
 SLOTS = 4
-FREEZE_S = 12  # as short as Spark can be set; a busy machine must still send its heartbeats
+FREEZE_S = 20  # as by default; a busy machine must still send its heartbeats
 PARTITIONS = 4
 JOB = '''
 def build(spark, topics):
@@ -199,6 +199,7 @@ class LocalWorld(World):
     def __init__(self, owner: Owner, embedded: EmbeddedBroker, folder: Path) -> None:
         from pipelines.resources.local_deployments import LocalDeployments
         from pipelines.resources.local_executors import LocalExecutors
+        from pipelines.resources.local_failures import LocalFailures
         from pipelines.resources.local_metrics import LocalMetrics
         from pipelines.resources.spark import LocalSpark
 
@@ -209,6 +210,7 @@ class LocalWorld(World):
         spark = LocalSpark(owner, settings)
         self.deployments = LocalDeployments(owner, spark, self._brokers, settings=settings, project=folder)
         self.deployments.watch()
+        self.failures = LocalFailures(owner, self.deployments, broker=embedded)
         self._executors = LocalExecutors(owner, spark)
         self.metrics = LocalMetrics(self.broker, self.deployments, self._executors)
         self.plan = Plans(self.broker, folder / "checkpoints").plan
@@ -274,6 +276,7 @@ class LocalWorld(World):
         self._closing.set()
         if self._flowing is not None:
             self._flowing.join(timeout=30)
+        self.failures.clear_all()
         for name in self.deployments.names():
             with suppress(HeadroomError):
                 self.deployments.stop(name)

@@ -228,14 +228,24 @@ class TestDeployments:
         assert lag_s(cluster, 1000.0) < 3.0
         assert head(cluster, "out") == committed(cluster)
 
-    def test_retention_skips_what_it_has_deleted(self):
+    def test_retention_that_is_quicker_than_the_job_fails_it(self):
         cluster = running(rate=1000.0, partitions=1)
         cluster.stop("orders")
+        done = committed(cluster)
         cluster.advance(60.0)
         cluster.topics.expire("in", {0: 100_000}, at_s=cluster.now_s)
         cluster.launch(Plan())
         cluster.advance(15.0)
-        assert cluster.job("orders").checkpoint.commits[-1].before["in"].tolist() >= [100_000]
+        status = cluster.status("orders")
+        assert status.state == "failed"
+        assert f"offsets {done} to 100000 of in-0" in status.reason
+        assert committed(cluster) == done
+
+    def test_retention_of_what_was_read_is_no_matter(self):
+        cluster = running(rate=1000.0, partitions=1)
+        cluster.topics.expire("in", {0: committed(cluster)}, at_s=cluster.now_s)
+        cluster.advance(15.0)
+        assert lag_s(cluster, 1000.0) < 3.0
 
     def test_new_partitions_are_read_from_their_start(self):
         cluster = running(rate=100.0)
