@@ -6,7 +6,7 @@ i·Δ/n later, so that the slices of the tasks interleave.
 A late source neither bursts nor forgets at once: slices follow each other at Δ / 1.15, fifteen per cent above
 the rate that is commanded, until it has caught up. What is more than two seconds late is given up, and
 counted: a source that cannot reach its rate would otherwise be late for ever, and the next, lower rate with
-it.
+it. In its first seconds it may be ten late, while classes are loaded and connections made.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from models.quantities import Misuse
 
 CATCH_UP = 1.15  # judgement: within the 20 % that a slice may be off
 PATIENCE_US = 2_000_000  # judgement: longer than a garbage collection, shorter than any probe
+FIRST_US = 10_000_000  # judgement: the first records took 0.3 s, and 5 s on a machine that was busy
 SLICE_US = 20_000  # measured: five to each 100 ms, 2 × 50 batches/s through Arrow cost a tenth of a core
 
 
@@ -48,8 +49,10 @@ class Pace:
 
     def resumes(self, number: int, *, now_us: int) -> int:
         """The slice to go on with: this one, or the newest that is due when it is too late for this one."""
-        late_us = now_us - self.falls_due_us(number)
-        return number if late_us <= self.patience_us else number + late_us // self.slice_us
+        due_us = self.falls_due_us(number)
+        patience_us = max(self.patience_us, FIRST_US - due_us)
+        late_us = now_us - due_us
+        return number if late_us <= patience_us else number + late_us // self.slice_us
 
     def late_us(self, number: int, *, now_us: int) -> int:
         """How late it is for this slice."""
