@@ -22,6 +22,7 @@ from profiling_jobs.copies import Surroundings
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
 from profiling_jobs.stage_times import StageTime
+from profiling_jobs.together import Together
 
 from .owner import Owner
 from .settings import BrokerSettings, JobSettings, Settings
@@ -150,7 +151,6 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
     from .resources.local_executors import LocalExecutors
     from .resources.local_failures import LocalFailures
     from .resources.local_metrics import LocalMetrics
-    from .resources.local_replay import LocalReplay
     from .resources.spark import LocalSpark
     from .resources.sqlite_store import SqliteStore
 
@@ -177,11 +177,13 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
         checkpoints = owner.folder / "checkpoints"
 
         def forget(name: str) -> None:
-            source = LocalReplay(owner, name=name, settings=settings.spark)
-            source.stop()
+            for process in owner.running():
+                if process.role == f"replay.{name}" or process.role.startswith(f"replay.{name}."):
+                    owner.stop(process)
             with suppress(Misconfigured):  # it was never launched
                 deployments.forget(name)
-            for left in (source.folder, checkpoints / name):
+            replays = owner.folder / "replays"
+            for left in (replays / name, *replays.glob(f"{name}.*"), checkpoints / name):
                 shutil.rmtree(left, ignore_errors=True)
 
         def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
@@ -248,32 +250,64 @@ def _replay(
     copy: str,
     inputs: Mapping[str, str],
 ) -> Source:
+    """One source per input topic, with as large a share of the rate as it has of the records."""
+    from profiling_jobs.sources import open_source
+
+    if job.events is None:
+        raise Misconfigured(
+            f"job.{name}.events", "is not set: name a recording, a Parquet path, or generator:NAME"
+        )
+    if len(inputs) == 1:
+        return _replay_one(
+            owner, settings, brokers, copy=copy, topic=next(iter(inputs.values())), events=job.events
+        )
+    parts: list[tuple[Source, float]] = []
+    folder = owner.folder / "replays" / f"{copy}.shares"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        for number, (own, topic) in enumerate(inputs.items()):
+            events = _events_of(job.events, own)
+            records = open_source(events, folder=folder).records
+            part = _replay_one(owner, settings, brokers, copy=f"{copy}.{number}", topic=topic, events=events)
+            parts.append((part, float(records)))
+        return Together(parts)
+    except BaseException:
+        for part, _ in parts:
+            part.stop()
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replay_one(
+    owner: Owner, settings: Settings, brokers: Brokers, *, copy: str, topic: str, events: str
+) -> Source:
     from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
     from profiling_jobs.rates import Schedule
     from profiling_jobs.replay_plan import Replay
 
     from .resources.local_replay import LocalReplay
 
-    if len(inputs) != 1:
-        raise Misconfigured(
-            f"job.{name}.inputs",
-            f"copies are fed from one source, and this job reads {len(inputs)} topics: profile it with one",
-        )
-    if job.events is None:
-        raise Misconfigured(
-            f"job.{name}.events", "is not set: name a recording, a Parquet path, or generator:NAME"
-        )
-    generated = job.events.removeprefix("generator:").partition("?")[0].partition("/")[0]
+    # Only of the generators we know which field is the time of an event.
+    generated = events.removeprefix("generator:").partition("?")[0].partition("/")[0]
     plan = Replay(
-        topic=next(iter(inputs.values())),
-        source=job.events,
+        topic=topic,
+        source=events,
         schedule=Schedule.constant(1.0, duration_s=FOREVER_S),
         brokers=brokers,
         folder=owner.folder / "replays" / copy,
         tasks=1,
-        event_time=EVENT_TIMES.get(generated, "event_time") if job.events.startswith("generator:") else None,
+        event_time=EVENT_TIMES.get(generated, "event_time") if events.startswith("generator:") else None,
     )
     return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
+
+
+def _events_of(events: str, own: str) -> str:
+    """generator:NAME?options -> generator:NAME/INPUT?options; a folder -> the folder in it."""
+    if not events.startswith("generator:"):
+        return str(Path(events) / own)
+    name, mark, options = events.partition("?")
+    return f"{name}/{own}{mark}{options}"
 
 
 def _batch_began_s(folder: Path, batch: int) -> float | Unknown:

@@ -97,6 +97,19 @@ class TestSettings:
         assert drill.max_lag_s == 90.0
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ("generator:join?count=5", "generator:join/bids?count=5"),
+        ("generator:join", "generator:join/bids"),
+        ("data/recorded", "data/recorded/bids"),
+    ],
+)
+def test_each_of_several_inputs_has_events_of_its_own(events, found):
+    assert world._events_of(events, "bids") == found
+
+
 class TestSimulated:
     def test_partitions_are_those_of_the_live_topics(self, tmp_path):
         found = settings()
