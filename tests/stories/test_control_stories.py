@@ -30,8 +30,8 @@ from models.control import (
     step,
 )
 from models.control.optimiser import by_optimise
-from models.optimise.engine import BatchEngine
 from models.observation import Observation
+from models.optimise.engine import BatchEngine
 from models.promise import Promise
 from models.quantities import (
     Alarm,
