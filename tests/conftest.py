@@ -1,4 +1,4 @@
-"""How properties are searched: a busy machine is not a failure, and CI searches the same examples every time."""
+"""How properties are searched: a busy machine is no failure, and CI searches the same examples every time."""
 
 from __future__ import annotations
 
