@@ -40,7 +40,7 @@ class LogOffsets:
         from kafka.admin import OffsetTimestamp
 
         ends = self.ends()
-        found = self._list(OffsetTimestamp(max(0, math.ceil(at_s * 1000))))
+        found = self._list(OffsetTimestamp(max(0, math.ceil(at_s * 1000))), among=tuple(ends))
         return {part: ends[part] if found.get(part, -1) < 0 else found[part] for part in ends}
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class LogOffsets:
         if admin is not None:
             admin.close()
 
-    def _list(self, which: Any) -> dict[int, int]:
+    def _list(self, which: Any, *, among: tuple[int, ...] | None = None) -> dict[int, int]:
         from kafka import KafkaAdminClient
         from kafka.errors import KafkaError
         from kafka.structs import TopicPartition
@@ -77,3 +77,10 @@ class LogOffsets:
             raise NotReady(
                 f"brokers.bootstrap: {self._brokers.bootstrap} does not answer ({error})"
             ) from error
+
+    def _partitions(self) -> list[int]:
+        """As many as there are now: a topic may gain some."""
+        described = self._admin.describe_topics([self._topic])
+        if not described or described[0]["error_code"]:
+            raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
+        return [one["partition_index"] for one in described[0]["partitions"]]
