@@ -5,8 +5,7 @@
     lead-in    a backlog of one full batch, then the rate that is asked, until lag has stopped falling
     measured   `probe_s` at that rate, and at least five commits
 
-*Steady*: the last commits, cut in two parts of at least two batches and STEADY_S each, show rates that differ
-by no more than STEADY_SHARE. The lead-in comes from above: a job near its capacity needs a backlog to have
+The lead-in comes from above: a job near its capacity needs a backlog to have
 batches large enough to keep up, and a stretch that begins without one looks as if it did not keep up.
 
 What was offered is what the broker has counted; a source that says otherwise spoils the probe. So does every
@@ -21,20 +20,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from models.arguments import number
 from models.probing import Facts, Probe, Result, judge
 from models.quantities import Unknown
 
 from .errors import Misconfigured, NotReady
-from .latency import LatencyWindow
 from .ports import Clock, Source
-from .timeline import Done
+from .probe_readings import Readings
 from .watching import Watch
 
-STEADY_S = 8.0  # judgement: with two batches at least, the least that a trend shows in
-STEADY_SHARE = 0.10  # judgement: three times the noise of such a part
 LOW_SHARE = 0.1  # of what it can process: an idle query would plan no batches at all
 FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no limit
 FEWEST_COMMITS = 5  # four whole batches: one slow batch is then at most a quarter of the rate; judgement
@@ -106,6 +101,7 @@ class ProbeRun:
         self._commanded: float | None = None
         self._doubted_from = clock.now_s()
         self._began_s = self._warm_s = clock.now_s()
+        self._readings = Readings(watch, began_s=self._began_s, sample_s=rules.sample_s)
 
     def steps(self) -> Generator[None, None, Result]:
         """Until the result; it never raises for what happens to the copy, only for a wrong setting."""
@@ -161,20 +157,20 @@ class ProbeRun:
                 continue
             working_s = first.at_s if self._fresh else self._began_s
             if self._complete and now_s - working_s >= at_least_s:
-                rate = self._steady()
+                rate = self._readings.steady_rps(now_s)
                 if not isinstance(rate, Unknown):
                     self.capacity_rps, self._warm_s = rate, now_s
                     return True
-            if now_s - working_s > at_least_s + max(MORE_S, MORE_BATCHES * self._batch_s()):
+            if now_s - working_s > at_least_s + max(MORE_S, MORE_BATCHES * self._readings.batch_s()):
                 return False
 
     def _settle(self) -> Steps:
-        low = max(1.0, LOW_SHARE * self._speed())
+        low = max(1.0, LOW_SHARE * self._readings.speed_rps(self._clock.now_s()))
         self._command(low)
         began_s = self._clock.now_s()
-        while self._lag() > low * self._band_s():
+        while self._readings.lag() > low * self._band_s():
             yield from self._pass()
-            if self._clock.now_s() - began_s > max(SETTLE_S, 4.0 * self._batch_s()):
+            if self._clock.now_s() - began_s > max(SETTLE_S, 4.0 * self._readings.batch_s()):
                 raise _Spoilt(f"lag did not come back into its band at {low:,.0f} records/s")
 
     def _lead_in(self) -> Steps:
@@ -182,15 +178,15 @@ class ProbeRun:
         full = min(
             FULL_S * rate, math.inf if self._rules.limit_records is None else self._rules.limit_records
         )
-        self._command(2.0 * max(rate, self._speed()))
-        while self._lag() < full and self._clock.now_s() - began_s < PREFILL_S:
+        self._command(2.0 * max(rate, self._readings.speed_rps(self._clock.now_s())))
+        while self._readings.lag() < full and self._clock.now_s() - began_s < PREFILL_S:
             yield from self._pass()
         from_s = self._command(rate)
         longest_s = max(PREFILL_S, 0.5 * self.probe.probe_s)
         while True:
             yield from self._pass()
             now_s = self._clock.now_s()
-            troughs = self._troughs(from_s, now_s)
+            troughs = self._readings.troughs(from_s, now_s)
             if len(troughs) >= 3 and troughs[-1] >= 0.95 * troughs[-2]:
                 return
             if now_s - from_s > longest_s and (len(troughs) >= 2 or now_s - from_s > 3.0 * longest_s):
@@ -203,7 +199,8 @@ class ProbeRun:
             now_s = self._clock.now_s()
             done = timeline.commits(start_s, now_s)
             stalled = (
-                not done or now_s - done[-1].at_s > STALLED * self._batch_s() + 2.0 * self._rules.sample_s
+                not done
+                or now_s - done[-1].at_s > STALLED * self._readings.batch_s() + 2.0 * self._rules.sample_s
             )
             enough = len(done) >= FEWEST_COMMITS and not stalled
             if now_s - start_s >= self.probe.probe_s * (1.0 if enough else 2.0):
@@ -224,10 +221,7 @@ class ProbeRun:
                 "somebody else writes into the topic, or the source is wrong"
             )
         if self._rules.trigger_s == 0.0:
-            warm = timeline.commits(self._warm_s, end_s)
-            self.batches = tuple(
-                (two.records - one.records, two.at_s - one.at_s) for one, two in pairwise(warm)
-            )
+            self.batches = self._readings.batches(self._warm_s, end_s)
         times_s, lag = timeline.spread_lag(start_s, end_s)
         return Facts(
             achieved_rps=counted,
@@ -236,7 +230,7 @@ class ProbeRun:
             lag_records=lag,
             warm_up_over=True,
             restarted=timeline.restarted(start_s, end_s),
-            latency_ms=self._latency_ms(start_s, end_s),
+            latency_ms=self._readings.latency_ms(start_s, end_s),
         )
 
     # ------------------------------------------------------------------------------------------- its parts
@@ -271,11 +265,11 @@ class ProbeRun:
 
     def _saturate(self) -> None:
         """More than it can take, but no mountain: whatever is left over has to be worked off afterwards."""
-        speed, limit = self._speed(), self._rules.limit_records
+        speed, limit = self._readings.speed_rps(self._clock.now_s()), self._rules.limit_records
         full = FULL_S * max(speed, self.probe.rate_rps if speed == 0.0 else 0.0)
         if limit is not None:
             full = max(min(full, 2.0 * limit), 1.0)
-        lag = self._lag()
+        lag = self._readings.lag()
         if lag < 0.5 * full:
             wanted = max(2.0 * speed, self.probe.rate_rps)
         elif lag > full:
@@ -285,69 +279,9 @@ class ProbeRun:
         if self._commanded is None or not 0.8 <= wanted / self._commanded <= 1.25:
             self._command(wanted)
 
-    def _steady(self) -> float | Unknown:
-        """What it processes, once that does not change any more."""
-        done = list(self._watch.timeline.commits(self._began_s, self._clock.now_s()))
-        late = self._part(done)
-        early = self._part(done[: len(done) - len(late) + 1]) if late else []
-        if not early:
-            return Unknown("too few batches yet")
-        first, second = (
-            (part[-1].records - part[0].records) / (part[-1].at_s - part[0].at_s) for part in (early, late)
-        )
-        if second <= 0.0 or abs(second - first) > STEADY_SHARE * max(first, second):
-            return Unknown(f"{first:,.0f} records/s became {second:,.0f}")
-        return second
-
-    def _part(self, done: list[Done]) -> list[Done]:
-        """The last batches, two at least and STEADY_S long; empty where there are not so many."""
-        for start in range(len(done) - 3, -1, -1):
-            if done[-1].at_s - done[start].at_s >= STEADY_S:
-                return done[start:]
-        return []
-
-    def _speed(self) -> float:
-        now_s = self._clock.now_s()
-        span_s = max(FULL_S, 3.0 * self._batch_s())
-        seen = self._watch.timeline.throughput_rps(max(self._began_s, now_s - span_s) - 1.0, now_s, clip=True)
-        return 0.0 if isinstance(seen, Unknown) else seen
-
-    def _lag(self) -> float:
-        """Before the first commit: all that has arrived."""
-        lag = self._watch.lag_records
-        if not isinstance(lag, Unknown):
-            return lag
-        point = self._watch.timeline.last
-        return 0.0 if isinstance(point, Unknown) else float(point.arrived)
-
-    def _batch_s(self) -> float:
-        recent = self._watch.timeline.commits(-math.inf, math.inf)[-4:]
-        gaps = sorted(two.at_s - one.at_s for one, two in pairwise(recent))
-        return gaps[len(gaps) // 2] if gaps else 0.0
-
     def _band_s(self) -> float:
-        return max(2.0 * self._rules.trigger_s, 2.0 * self._batch_s(), 2.0) + self._rules.sample_s
-
-    def _troughs(self, from_s: float, to_s: float) -> list[float]:
-        """Lag right after each commit."""
-        timeline = self._watch.timeline
-        found = []
-        for done in timeline.commits(from_s, to_s):
-            after = timeline.lag_records(done.at_s, done.at_s + 2.0 * self._rules.sample_s)
-            if after.size and not math.isnan(float(after[0])):
-                found.append(float(after[0]))
-        return found
-
-    def _latency_ms(self, start_s: float, end_s: float) -> float | None:
-        """Of its second half: before, some of the lead-in's backlog may still have been worked off."""
-        window = LatencyWindow(window_s=0.5 * (end_s - start_s))
-        for point in self._watch.timeline.points(self._began_s, end_s):
-            sample, done = point.sample, point.sample.committed
-            if not isinstance(done, Unknown):
-                done = {part: max(done.get(part, 0), sample.log_start.get(part, 0)) for part in sample.head}
-            window.update(sample.at_s, head=sample.head, committed=done, commits=sample.commits)
-        found = window.percentiles().p95_ms
-        return None if isinstance(found, Unknown) else found
+        usual = max(2.0 * self._rules.trigger_s, 2.0 * self._readings.batch_s(), 2.0)
+        return usual + self._rules.sample_s
 
     def _nothing(self, *, warm_up_over: bool) -> Facts:
         none = Unknown("it was not measured")

@@ -15,24 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from models import probing
 from models.probing import Done, Probe, Result, Settings, State
-from models.quantities import Measurement, Unknown
+from models.quantities import Unknown
 
-from . import batch_costs, stage_times
+from . import stage_times
 from .copies import Copies, Copy, Surroundings
 from .errors import HeadroomError, NotReady
-from .ports import Plan, Store
+from .ports import Plan
 from .probe import ProbeRun, Rules
+from .profiling_record import Record
+from .purse import Purse
 
-DOCUMENT = "profiling"
 RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
 FIRST_RPS = 1000.0  # judgement: it doubles as long as the copy keeps up
-KEPT_BATCHES = 400  # judgement: of each scale-out, for its overhead
-STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
 Progress = Callable[[State, str], None]
 
 
@@ -45,28 +43,6 @@ class _Running:
     run: ProbeRun
     steps: Generator[None, None, Result]
     charged_from_s: float
-
-
-@dataclass
-class Purse:
-    """What may still be spent, in executor-seconds, while several probes spend at once."""
-
-    budget: float
-    spent: float
-    running: dict[int, tuple[float, int, float]] = field(default_factory=dict)
-    """Probe -> since when, executors, what it was planned to cost."""
-
-    def left_s(self, number: int, now_s: float) -> float:
-        """How long may this probe still run, if the others cost what they are planned to, or what they do?"""
-        if not math.isfinite(self.budget):
-            return math.inf
-        others = sum(
-            max(planned, executors * (now_s - since_s))
-            for other, (since_s, executors, planned) in self.running.items()
-            if other != number
-        )
-        since_s, executors, _ = self.running[number]
-        return (self.budget - self.spent - others) / executors - (now_s - since_s) - STOP_S
 
 
 class Profiling:
@@ -86,15 +62,15 @@ class Profiling:
         self._around, self._rules, self._progress = around, rules, progress
         self._copies = Copies(template, around, partitions=partitions)
         self._running: dict[int, _Running] = {}
-        self._batches: dict[str, list[list[float]]] = {}
-        """Scale-out -> records and seconds of batches."""
         self._over = False
         """The budget is used up: nothing new is begun."""
-        self._carried = 0.0
+        self._record = Record(self.job, around.store, around.clock)
+        self.state, self.resumed = self._record.begin(settings)
+        # What was running when we died has cost something too; no more is known of it.
+        self._carried = sum(probe.executor_seconds for probe in self.state.pending) if self.resumed else 0.0
         """Executor-seconds that no result has been charged with yet."""
-        self.state, self.resumed = self._begin(settings)
         budget = settings.budget_executor_seconds
-        self._purse = Purse(math.inf if budget is None else budget, self.state.spent)
+        self._purse = Purse(math.inf if budget is None else budget, self.state.spent + self._carried)
 
     def run(self) -> State:
         """Search to the end. Everything that was started is stopped when it returns, or raises."""
@@ -103,7 +79,7 @@ class Profiling:
                 raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
             if not self.resumed:
                 self._scout()
-            self._save()
+            self._record.save(self.state)
             while not isinstance(asked := probing.ask(self.state), Done):
                 for probe in asked:
                     if probe.number not in self._running and not self._over:
@@ -113,7 +89,7 @@ class Profiling:
                     self._around.clock.sleep(self._rules.sample_s)
                 elif self._over:
                     self.state = replace(self.state, pending=(), done="the budget is used up")
-                    self._save()
+                    self._record.save(self.state)
             return self.state
         finally:
             for problem in self._copies.clear():
@@ -208,7 +184,7 @@ class Profiling:
                 del self._running[number]
                 one.copy.measured = True
                 if finished.value.valid:
-                    self._batches.setdefault(str(one.probe.scale_out), []).extend(map(list, one.run.batches))
+                    self._record.note_batches(one.probe.scale_out, one.run.batches)
                 self._tell(finished.value, one.charged_from_s)
                 self._over = self._over or one.run.out_of_budget
                 if self._is_done_with(one, finished.value):
@@ -222,8 +198,8 @@ class Profiling:
         self.state = probing.tell(self.state, result)
         self._purse.running.pop(probe.number, None)
         self._purse.spent = self.state.spent
-        self._save()
-        self._keep(result)
+        self._record.save(self.state)
+        self._record.keep(result)
         text = f"probe {probe.number}: {probe.scale_out} executors at {probe.rate_rps:,.0f} records/s: "
         if result.throughput_rps is None:
             text += f"invalid, {result.reason}"
@@ -253,66 +229,3 @@ class Profiling:
         except HeadroomError as error:  # it stays written down, and `clear` comes back to it
             self._progress(self.state, f"{copy.plan.name} would not go: {error}")
         self._carried += copy.plan.scale_out * (self._around.clock.now_s() - began_s)
-
-    # ------------------------------------------------------------------------------------------ durable
-
-    def _begin(self, settings: Settings) -> tuple[State, bool]:
-        kept = self._around.store.document(self.job, DOCUMENT)
-        if kept is not None:
-            state = State.from_json(kept["state"])
-            same = replace(state.settings, first_guess=settings.first_guess) == settings
-            if not state.done and same:
-                # What was running when we died has cost something too; no more is known of it.
-                self._carried = sum(probe.executor_seconds for probe in state.pending)
-                for result in state.results:
-                    self._keep(result, session=str(kept["session"]))
-                self._session = str(kept["session"])
-                self._batches = {size: list(pairs) for size, pairs in kept["batches"].items()}
-                return state, True
-        self._session = f"{self._around.clock.now_s():.0f}"
-        return probing.start(settings), False
-
-    def _save(self) -> None:
-        document: dict[str, Any] = {
-            "schema": 1,
-            "session": self._session,
-            "state": self.state.to_json(),
-            "batches": {size: pairs[-KEPT_BATCHES:] for size, pairs in self._batches.items()},
-        }
-        self._around.store.save_document(self.job, DOCUMENT, document)
-
-    def _keep(self, result: Result, *, session: str = "") -> None:
-        if not result.valid:
-            return
-        measurement = Measurement(
-            scale_out=result.probe.scale_out,
-            offered_rps=result.rate_rps,
-            throughput_rps=result.value_rps,
-            sustained=result.sustained,
-            latency_ms=result.latency_ms,
-            duration_s=result.probe.probe_s,
-            executor_seconds=result.cost,
-            standard_error_rps=result.standard_error_rps,
-        )
-        key = f"profile-{session or self._session}-{result.probe.number}"
-        self._around.store.add_measurement(self.job, key, measurement, at_s=self._around.clock.now_s())
-
-
-def measured(store: Store, job: str) -> tuple[Measurement, ...] | Unknown:
-    """What has the newest search found, without the results that later ones have contradicted?"""
-    kept = store.document(job, DOCUMENT)
-    if kept is None:
-        return Unknown(f"{job} was never profiled")
-    return probing.measurements(State.from_json(kept["state"]))
-
-
-def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
-    """What has a batch cost beside its records, by scale-out, as the newest search has seen it?"""
-    kept = store.document(job, DOCUMENT)
-    if kept is None:
-        return Unknown(f"{job} was never profiled")
-    found = {int(size): batch_costs.fit(pairs) for size, pairs in kept["batches"].items()}
-    known = {size: cost.overhead_s for size, cost in found.items() if not isinstance(cost, Unknown)}
-    if known:
-        return known
-    return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))

@@ -18,7 +18,7 @@ from models.quantities import FAILURE_KINDS, Misuse, Unknown
 from pipelines import config, job_plans, owner, world
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import World
-from profiling_jobs import drilling, profiling
+from profiling_jobs import drilling, profiling_record
 from profiling_jobs.drill import Outcome, Subject
 from profiling_jobs.drill import run as run_drill
 from profiling_jobs.drill_prediction import Models
@@ -216,8 +216,8 @@ def _on_live(
 
 def known_models(there: World, name: str, job: JobSettings) -> Models | None:
     """The models of what is in the store; none before the job was profiled."""
-    found = profiling.measured(there.store, name)
-    overheads = profiling.overheads_s(there.store, name)
+    found = profiling_record.measured(there.store, name)
+    overheads = profiling_record.overheads_s(there.store, name)
     if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
         return None
     return Models(

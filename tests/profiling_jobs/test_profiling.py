@@ -23,7 +23,8 @@ from profiling_jobs.copies import Copies, Surroundings
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Function, Plan
 from profiling_jobs.probe import ProbeRun, Rules
-from profiling_jobs.profiling import Profiling, measured
+from profiling_jobs.profiling import Profiling
+from profiling_jobs.profiling_record import measured
 from profiling_jobs.stage_times import StageTime, guesses
 
 LIMIT = 2000

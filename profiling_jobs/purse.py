@@ -1,0 +1,30 @@
+"""How long may a probe still run, when several spend one budget at once?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
+
+
+@dataclass
+class Purse:
+    """What may still be spent, in executor-seconds, while several probes spend at once."""
+
+    budget: float
+    spent: float
+    running: dict[int, tuple[float, int, float]] = field(default_factory=dict)
+    """Probe -> since when, executors, what it was planned to cost."""
+
+    def left_s(self, number: int, now_s: float) -> float:
+        """How long may this probe still run, if the others cost what they are planned to, or what they do?"""
+        if not math.isfinite(self.budget):
+            return math.inf
+        others = sum(
+            max(planned, executors * (now_s - since_s))
+            for other, (since_s, executors, planned) in self.running.items()
+            if other != number
+        )
+        since_s, executors, _ = self.running[number]
+        return (self.budget - self.spent - others) / executors - (now_s - since_s) - STOP_S
