@@ -1,20 +1,13 @@
-"""Where is everything kept that must not be forgotten, by several processes at once and through a crash?
+"""Where is everything kept that must not be forgotten?
 
-The `Store` port in one SQLite file with a write-ahead log. A write is one transaction that takes the write
-lock first (BEGIN IMMEDIATE), so that reading and deciding inside it cannot be overtaken, and is on the disk
-when it returns (synchronous = FULL). Others wait their turn for PATIENCE_S. Evaluations are compressed: they
-are many and alike.
+The `Store` port in one SQLite file: a table per kind of thing, each method one statement or one transaction.
+Evaluations are compressed: they are many and alike.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
-import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -23,42 +16,27 @@ from typing import Any
 from models.arguments import whole
 from models.plain_json import read, written
 from models.quantities import Measurement, Misuse, RecoveryEvent
-from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from profiling_jobs.ports import Control, Directive, Lease
 
-from .sqlite_migrations import MIGRATIONS, Migration, migrate, version
+from .sqlite_file import PATIENCE_S, SqliteFile
+from .sqlite_migrations import MIGRATIONS, Migration
 
 FILE = "headroom.db"
-PATIENCE_S = 10.0  # judgement: a write takes milliseconds, a checkpoint of the log on a busy disk a second
-TRY_AGAIN = {
-    sqlite3.SQLITE_FULL: "the disk is full: make room",
-    sqlite3.SQLITE_IOERR: "the disk does not answer properly",
-    sqlite3.SQLITE_BUSY: "somebody else keeps it locked",
-    sqlite3.SQLITE_LOCKED: "somebody else keeps it locked",
-}
 
 
 class SqliteStore:
-    """One file. Safe from several threads and processes; each process opens its own connection."""
+    """Everything in one file. Safe from several threads and processes."""
 
     def __init__(
         self, path: Path, *, migrations: Sequence[Migration] = MIGRATIONS, patience_s: float = PATIENCE_S
     ) -> None:
         self.path = path
-        self._migrations = migrations
-        self._patience_s = patience_s
-        self._turn = threading.RLock()
-        self._open: sqlite3.Connection | None = None
-        self._opened_by = 0
-        self._inherited: list[sqlite3.Connection] = []
-        with self._reading():
+        self._file = SqliteFile(path, migrations=migrations, patience_s=patience_s)
+        with self._file.reading():
             pass  # a file that cannot be used is told now, not at the first tick
 
     def close(self) -> None:
-        with self._turn:
-            if self._open is not None and self._opened_by == os.getpid():
-                self._open.close()
-            self._open = None
+        self._file.close()
 
     def __enter__(self) -> SqliteStore:
         return self
@@ -74,7 +52,7 @@ class SqliteStore:
         self, job: str, *, interval: int, at_s: float, evaluation: Mapping[str, Any]
     ) -> bool:
         blob = zlib.compress(written("evaluation", evaluation).encode())
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             done = connection.execute(
                 "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?)", (job, int(interval), at_s, blob)
             )
@@ -83,7 +61,7 @@ class SqliteStore:
     def evaluations(
         self, job: str, *, since_s: float = 0.0, limit: int = 100
     ) -> tuple[tuple[float, Mapping[str, Any]], ...]:
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT at_s, evaluation FROM evaluations WHERE job = ? AND at_s >= ?"
                 " ORDER BY at_s DESC, interval DESC LIMIT ?",
@@ -92,7 +70,7 @@ class SqliteStore:
         return tuple((at_s, read(zlib.decompress(blob).decode())) for at_s, blob in reversed(rows))
 
     def forget_evaluations(self, job: str, *, before_s: float) -> int:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             return connection.execute(
                 "DELETE FROM evaluations WHERE job = ? AND at_s < ?", (job, before_s)
             ).rowcount
@@ -100,7 +78,7 @@ class SqliteStore:
     # ------------------------------------------------- control state, leases
 
     def control(self, job: str) -> Control | None:
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             row = connection.execute("SELECT epoch, state FROM controls WHERE job = ?", (job,)).fetchone()
         return Control(job, row[0], read(row[1])) if row else None
 
@@ -108,7 +86,7 @@ class SqliteStore:
         if expected_epoch is not None and control.epoch < expected_epoch:
             raise Misuse("control.epoch", f"must not go back from {expected_epoch} to {control.epoch}")
         state = written("control.state", control.state)
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             if expected_epoch is None:
                 done = connection.execute(
                     "INSERT OR IGNORE INTO controls VALUES (?, ?, ?)", (control.job, control.epoch, state)
@@ -123,7 +101,7 @@ class SqliteStore:
     def claim(self, lease: Lease, *, now_s: float) -> bool:
         if lease.until_s <= now_s:
             raise Misuse("lease.until_s", f"is over already: {lease.until_s} at {now_s}")
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             row = connection.execute(
                 "SELECT epoch, holder, until_s FROM leases WHERE job = ?", (lease.job,)
             ).fetchone()
@@ -139,7 +117,7 @@ class SqliteStore:
             return True
 
     def release(self, lease: Lease) -> None:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "UPDATE leases SET holder = NULL WHERE job = ? AND epoch = ? AND holder = ?",
                 (lease.job, lease.epoch, lease.holder),
@@ -148,16 +126,23 @@ class SqliteStore:
     # ------------------------------------------------------------- directives
 
     def direct(self, directive: Directive) -> None:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "UPDATE directives SET ended_s = ?1 WHERE job = ?2 AND kind = ?3"
                 " AND (ended_s IS NULL OR ended_s > ?1)",
                 (directive.since_s, directive.job, directive.kind),
             )
-            self._note(connection, directive.kind, directive)
+            connection.execute(
+                "INSERT INTO directives (job, kind, who, why, since_s, until_s, value)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(directive.job, directive.kind, directive.who, directive.why),
+                    *(directive.since_s, directive.until_s, directive.value),
+                ),
+            )
 
     def directives(self, job: str, *, now_s: float) -> tuple[Directive, ...]:
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT job, kind, who, why, since_s, until_s, value FROM directives"
                 " WHERE job = ?1 AND kind != 'resume' AND since_s <= ?2"
@@ -167,7 +152,7 @@ class SqliteStore:
         return tuple(Directive(*row) for row in rows)
 
     def resume(self, job: str, *, who: str, why: str, now_s: float) -> int:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             ended = connection.execute(
                 "UPDATE directives SET ended_s = ?1 WHERE job = ?2 AND kind != 'resume'"
                 " AND (until_s IS NULL OR until_s > ?1) AND (ended_s IS NULL OR ended_s > ?1)",
@@ -181,7 +166,7 @@ class SqliteStore:
 
     def audit(self, job: str) -> tuple[Mapping[str, Any], ...]:
         names = ("at_s", "what", "who", "why", "until_s", "value")
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT since_s, kind, who, why, until_s, value FROM directives WHERE job = ? ORDER BY id",
                 (job,),
@@ -192,7 +177,7 @@ class SqliteStore:
 
     def add_measurement(self, job: str, key: str, measurement: Measurement, *, at_s: float) -> bool:
         text = written("measurement", asdict(measurement))
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             new = connection.execute(
                 "SELECT 1 FROM measurements WHERE job = ? AND key = ?", (job, key)
             ).fetchone()
@@ -202,7 +187,7 @@ class SqliteStore:
             return new is None
 
     def measurements(self, job: str) -> tuple[tuple[str, float, Measurement], ...]:
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT key, at_s, measurement FROM measurements WHERE job = ? ORDER BY at_s, key", (job,)
             ).fetchall()
@@ -210,7 +195,7 @@ class SqliteStore:
 
     def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
         text = written("details", details)
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO events (job, kind, failed_at_s, scale_out, downtime_s, recovery_s,"
                 " details) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -221,7 +206,7 @@ class SqliteStore:
             )
 
     def events(self, job: str) -> tuple[tuple[RecoveryEvent, Mapping[str, Any]], ...]:
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT kind, scale_out, failed_at_s, downtime_s, recovery_s, details FROM events"
                 " WHERE job = ? ORDER BY failed_at_s, kind",
@@ -231,105 +216,12 @@ class SqliteStore:
 
     def save_document(self, job: str, name: str, document: Mapping[str, Any]) -> None:
         text = written(name, document)
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (job, name, text))
 
     def document(self, job: str, name: str) -> Mapping[str, Any] | None:
-        with self._reading() as connection:
+        with self._file.reading() as connection:
             row = connection.execute(
                 "SELECT document FROM documents WHERE job = ? AND name = ?", (job, name)
             ).fetchone()
         return read(row[0]) if row else None
-
-    # ------------------------------------------------------------- connection
-
-    @staticmethod
-    def _note(connection: sqlite3.Connection, what: str, asked: Directive) -> None:
-        connection.execute(
-            "INSERT INTO directives (job, kind, who, why, since_s, until_s, value)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (asked.job, what, asked.who, asked.why, asked.since_s, asked.until_s, asked.value),
-        )
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One statement sees one state; no transaction is needed for it."""
-        with self._turn, self._errors_told():
-            yield self._connection()
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._turn, self._errors_told():
-            connection = self._connection()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                # A newer Headroom may have brought the file forward while this one had it open.
-                version(connection, self.path, newest=len(self._migrations))
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-    def _connection(self) -> sqlite3.Connection:
-        if self._open is not None and self._opened_by != os.getpid():
-            # SQLite must not be carried over a fork; and closing what is the parent's is not ours to do.
-            self._inherited.append(self._open)
-            self._open = None
-        if self._open is None:
-            self._open, self._opened_by = self._opened(), os.getpid()
-        return self._open
-
-    def _opened(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(
-            self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
-        )
-        try:
-            version(connection, self.path, newest=len(self._migrations))
-            self._write_ahead(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            migrate(connection, self.path, self._migrations)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _write_ahead(self, connection: sqlite3.Connection) -> None:
-        """SQLite does not wait for its turn when it changes the journal's mode: so we do."""
-        until = time.monotonic() + self._patience_s
-        while True:
-            try:
-                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-                continue
-            if mode != "wal":
-                raise Misconfigured(str(self.path), "lies where SQLite cannot keep a log: use a local disk")
-            return
-
-    @contextmanager
-    def _errors_told(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._told(error) from error
-        except OSError as error:
-            raise Misconfigured(str(self.path), f"cannot be opened ({error.strerror})") from error
-
-    def _told(self, error: sqlite3.Error) -> HeadroomError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in TRY_AGAIN:
-            return NotReady(f"the store {self.path}: {TRY_AGAIN[code]}")
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            return Unsafe(
-                f"{self.path} is damaged or no database ({error}): restore a copy, or move it aside"
-            )
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            return Misconfigured(str(self.path), f"cannot be written ({error})")
-        return Unsafe(f"the store {self.path} failed ({error}); nothing was written")

@@ -222,7 +222,8 @@ class TestTrouble:
         with SqliteStore(tmp_path / "headroom.db") as store:
             store.save_document("orders", "search", {"step": 1})
             # The file may grow no further: to SQLite the same as a disk without room.
-            store._connection().execute("PRAGMA max_page_count = 1")
+            with store._file.reading() as connection:
+                connection.execute("PRAGMA max_page_count = 1")
             with pytest.raises(NotReady, match="disk is full"):
                 store.save_document("orders", "big", {"text": "x" * 500_000})
             assert store.document("orders", "search") == {"step": 1}
