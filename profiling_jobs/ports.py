@@ -360,19 +360,46 @@ class ModelVersion:
     """One fitted model, as it is kept: plain JSON, found again by name and version."""
 
     name: str
+    """JOB.KIND, for example `orders.capacity`."""
     version: int
     document: Mapping[str, Any]
+    """As profiling_jobs.model_documents makes it."""
     tags: Mapping[str, str]
 
 
 class Registry(Protocol):
-    """The versions of the models, and which of them is in charge."""
+    """The versions of the models, and which of them is in charge. Where it does not answer: NotReady.
+
+    What was kept but cannot be used (gone, damaged, of another schema) is Unknown with what to do.
+    """
 
     def register(
-        self, name: str, document: Mapping[str, Any], *, tags: Mapping[str, str]
-    ) -> ModelVersion: ...
-    def promote(self, name: str, version: int, *, alias: str = "champion") -> None: ...
-    def load(self, name: str, *, alias: str = "champion") -> ModelVersion | Unknown: ...
+        self,
+        name: str,
+        document: Mapping[str, Any],
+        *,
+        tags: Mapping[str, str],
+        picture: bytes = b"",
+        about: str = "",
+    ) -> ModelVersion:
+        """A new version, with the alias `challenger`. `picture`: a PNG; `about`: what a reader should know.
+
+        A document that could not be loaded again is Misuse.
+        """
+
+    def promote(self, name: str, version: int, *, alias: str = "champion") -> None:
+        """Let `alias` mean this version from now on. A version that is not there is Misconfigured."""
+
+    def load(
+        self, name: str, *, alias: str = "champion", version: int | None = None
+    ) -> ModelVersion | Unknown:
+        """The version that the alias means, or the one of this number."""
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """Every version, oldest first; none for a name that was never registered."""
+
+    def aliases(self, name: str) -> Mapping[str, int]:
+        """Alias -> version."""
 
 
 class Clock(Protocol):
