@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from .errors import NotReady
 
 ANSWER_S = 3.0  # judgement: 5–30 ms on an idle machine
-MOST_STAGES = 50  # judgement: what a job of small batches ends in ten seconds; beyond it work would be missed
+MOST_STAGES = 500  # judgement: 3 ms each; a job of the smallest batches (50 ms) ends so many in 25 s
+GONE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 RUNNING = "details=true&taskStatus=RUNNING"
 
 
@@ -104,9 +105,7 @@ class SparkPage:
     def _get(self, path: str) -> Any:
         """The answer; None for what is not there."""
         try:
-            self._connection.request("GET", self._path + path)
-            answer = self._connection.getresponse()
-            body = answer.read()
+            answer, body = self._ask(path)
             if answer.status == 404:
                 return None
             if answer.status != 200:
@@ -115,6 +114,18 @@ class SparkPage:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
             raise NotReady(f"the driver's page does not answer ({type(error).__name__} {error})") from error
+
+    def _ask(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+        try:
+            return self._once(path)
+        except GONE:  # the driver ends a connection that was quiet for some seconds
+            self._connection.close()
+            return self._once(path)
+
+    def _once(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+        self._connection.request("GET", self._path + path)
+        answer = self._connection.getresponse()
+        return answer, answer.read()
 
 
 def _epoch_s(text: str) -> float:

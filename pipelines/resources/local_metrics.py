@@ -164,6 +164,7 @@ class LocalMetrics:
         }
 
     def _ask(self, name: str, job: _Job) -> None:
+        _take(job)
         due = job.slow is None or self._clock() - job.slow.at_s >= SLOW_EVERY_S
         if due and job.asked is None:
             job.asked = self._threads.submit(self._slowly, name, job.meter)
@@ -174,9 +175,7 @@ class LocalMetrics:
         old = [job for job in jobs if job.slow is None or now - job.slow.at_s > STALE_S]
         wait([job.asked for job in old if job.asked is not None], timeout=SLOW_WAIT_S)
         for job in jobs:
-            if job.asked is not None and job.asked.done():
-                asked, job.asked = job.asked, None
-                job.slow = asked.result()
+            _take(job)
 
     def _slowly(self, name: str, meter: ExecutorMeter) -> _Slow:
         run_id: str | Unknown
@@ -192,6 +191,13 @@ class LocalMetrics:
         except HeadroomError as error:
             executors = Unknown(str(error))
         return _Slow(self._clock(), run_id, executors)
+
+
+def _take(job: _Job) -> None:
+    """What was answered since."""
+    if job.asked is not None and job.asked.done():
+        asked, job.asked = job.asked, None
+        job.slow = asked.result()
 
 
 def _source(plan: Plan) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -171,3 +172,36 @@ def test_processor_time_of_a_family_counts_what_its_ended_children_used(tmp_path
     assert table.family_cpu_s(12, 5) == 1.0
     assert table.family_cpu_s(10, 6) is None  # the pid has another owner now
     assert table.family_cpu_s(99, 5) is None
+
+
+def test_a_connection_that_the_driver_has_ended_is_opened_again(driver: Driver) -> None:
+    """Spark's page ends connections that were quiet for some seconds; between two readings they are."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 0.2
+
+        def do_GET(self) -> None:
+            body = json.dumps(driver.answer(self.path)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *values: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    page = SparkPage(f"http://127.0.0.1:{server.server_address[1]}", "app-1")
+    try:
+        driver.put(stage(0, 1.0, 10, status="ACTIVE"))
+        before = page.read()["0"]
+        time.sleep(0.5)
+        assert page.read()["0"] == before
+    finally:
+        page.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
