@@ -15,6 +15,7 @@ from typing import Any, Literal
 Stopped = Literal["between batches", "within a batch"]
 
 POLL_S = 0.05
+IDLE_S = 1.0  # judgement: between the end of a batch and the begin of the next a query looks idle, too
 TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED"
 
 
@@ -25,15 +26,16 @@ def stop(queries: Iterable[Any], *, spark: Any, timeout_s: float) -> Stopped:
     until = time.monotonic() + timeout_s
     how: Stopped = "between batches" if len(gently) == len(running) else "within a batch"
     for query in gently:
-        idle = 0
-        while not _ended(query):
-            # Seen twice: a batch may have been about to begin the first time.
-            idle = 0 if query.status["isTriggerActive"] else idle + 1
-            if idle >= 2 or time.monotonic() > until:
+        worked_at = time.monotonic()
+        while not _ended(query) and (now := time.monotonic()) < until:
+            if query.status["isTriggerActive"]:
+                worked_at = now
+            elif now - worked_at >= IDLE_S:  # it waits for its next trigger
                 break
             time.sleep(POLL_S)
-        if not _ended(query) and idle < 2:
-            how = "within a batch"
+        else:
+            if not _ended(query):
+                how = "within a batch"
     for query in running:
         query.stop()
     return how

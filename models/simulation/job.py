@@ -83,7 +83,7 @@ class Job:
 
     def stop_now(self, at_s: float) -> None:
         self._end_run(at_s)
-        self.state, self.reason = "stopped", "stopped"
+        self.state, self.reason = "stopped", "stopped between batches"
         self._driver_due_s = None
 
     def kill_driver(self, at_s: float) -> None:

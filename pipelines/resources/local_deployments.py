@@ -87,8 +87,8 @@ class LocalDeployments:
         if scale_out < 1:
             raise Misconfigured(f"job.{record.plan.job}.scale_out", f"must be at least 1, got {scale_out}")
         self._records.check_slots(name, scale_out, slots=self._settings.slots)
-        if record.wanted == "stopped" or record.failed:
-            raise NotReady(f"{name} does not run: launch it first")
+        if (status := self.status(name)).state in ("stopped", "failed"):
+            raise NotReady(f"{name} does not run ({status.reason}): launch it first")
         with self._alone(name):
             begun = time.monotonic()
             took = self._scale_live if path == "live" else self._restart
@@ -103,7 +103,8 @@ class LocalDeployments:
             return
         with self._alone(name):
             self._records.change(name, wanted="stopped", failed=False, reason="stopped")
-            self._drivers.end(record)
+            said = self._drivers.end(record)
+            self._records.change(name, reason=f"stopped {said['stopped']}")
 
     def status(self, name: str) -> Status:
         """What it does now, also while its driver is dead."""
@@ -184,7 +185,10 @@ class LocalDeployments:
 
     def _scale_live(self, record: Record, scale_out: int, epoch: int) -> Literal["live", "restart"]:
         client = self._drivers.client(record)
-        client.status(timeout_s=ANSWER_S)  # one that is silent now would be waited for in vain
+        try:
+            client.status(timeout_s=ANSWER_S)  # one that is silent now would be waited for in vain
+        except NotReady as error:
+            raise NotReady(f"{record.name}: {error}") from error
         # Declared before it is done: a driver that dies meanwhile comes back with the new size.
         self._records.change(record.name, scale_out=scale_out, epoch=epoch)
         try:

@@ -123,7 +123,7 @@ class LocalDrivers:
 
     def end(self, record: Record) -> dict[str, Any]:
         """Between two batches if it answers, and then for certain; how it was."""
-        said: dict[str, Any] = {"stopped": "killed"}
+        said: dict[str, Any] = {"stopped": "by a kill"}
         process = self.process(record.name)
         if process is not None:
             with suppress(HeadroomError):

@@ -32,6 +32,7 @@ def test_a_life(world: Any) -> None:
     world.deployments.stop(name)
     status = world.deployments.status(name)
     assert (status.state, status.executors_alive) == ("stopped", 0)
+    assert status.reason == "stopped between batches"
     assert isinstance(status.run_id, Unknown)
     assert name not in world.deployments.names()
     done = world.committed(name)
