@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from profiling_jobs.errors import Misconfigured
+from profiling_jobs.plans import FILES
 
 from .settings import (
     BrokerSettings,
     DeploymentSettings,
     JobSettings,
+    MlflowSettings,
     Rule,
     Settings,
     SparkSettings,
@@ -32,7 +34,12 @@ from .settings import (
 JOB_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 """Job names become labels, keys, folders and model names: the strictest of them decides."""
 
-SECTIONS = {"deployment": DeploymentSettings, "brokers": BrokerSettings, "spark": SparkSettings}
+SECTIONS = {
+    "deployment": DeploymentSettings,
+    "brokers": BrokerSettings,
+    "spark": SparkSettings,
+    "mlflow": MlflowSettings,
+}
 
 
 @dataclass(frozen=True)
@@ -85,9 +92,7 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
     reader.unused_environment()
     if reader.mistakes:
         raise WrongSettings(file, tuple(sorted(reader.mistakes, key=lambda m: (m.line or 0, m.path))))
-    return Settings(
-        deployment=sections["deployment"], brokers=sections["brokers"], spark=sections["spark"], jobs=jobs
-    )
+    return Settings(**sections, jobs=jobs)
 
 
 class _Reader:
@@ -129,6 +134,9 @@ class _Reader:
             self.wrong(f"{path}.inputs", 'names no topic; for example {events = "orders"}')
         for topic in sorted(set(job.inputs.values()) & set(job.outputs.values())):
             self.wrong(f"{path}.outputs", f"the topic {topic!r} is also an input")
+        for own, output in job.outputs.items():
+            if output.startswith(FILES) and not output.startswith(f"{FILES}/"):
+                self.wrong(f"{path}.outputs", f"{own} = {output!r} needs an absolute path behind {FILES}")
         if not job.scale_out_min <= job.scale_out <= job.scale_out_max:
             self.wrong(
                 f"{path}.scale_out",
@@ -176,7 +184,7 @@ class _Reader:
 
 
 _DEFAULT = object()
-_PREFIXES = tuple(f"HEADROOM_{name}_" for name in ("DEPLOYMENT", "BROKERS", "SPARK", "JOB"))
+_PREFIXES = tuple(f"HEADROOM_{name}_" for name in ("DEPLOYMENT", "BROKERS", "SPARK", "MLFLOW", "JOB"))
 _WAYS: dict[str, Callable[[JobSettings], bool]] = {
     "script": lambda job: job.script is not None,
     "build": lambda job: job.build is not None,

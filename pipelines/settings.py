@@ -108,6 +108,20 @@ class SparkSettings:
 
 
 @dataclass(frozen=True)
+class MlflowSettings:
+    """Where the models are registered. Without `tracking_uri` in SQLite under `.headroom/`."""
+
+    tracking_uri: str | None = key(
+        None,
+        help="Your MLflow server, `http://host:5000`. Secrets stay in the environment: MLflow reads "
+        "`MLFLOW_TRACKING_USERNAME`, `MLFLOW_TRACKING_PASSWORD` or `MLFLOW_TRACKING_TOKEN`.",
+    )
+    experiment: str = key(
+        "headroom", help="Every job has an experiment of its own, named by this and the job: `headroom/NAME`."
+    )
+
+
+@dataclass(frozen=True)
 class JobSettings:
     """One streaming job: how it is run, what it promises, and how far Headroom may go."""
 
@@ -129,7 +143,9 @@ class JobSettings:
         help='The input topics: the job\'s name for each -> topic, `{events = "orders"}`.'
     )
     outputs: Mapping[str, str] = key(
-        {}, help="The output topics, the same way; empty for another kind of sink."
+        {},
+        help="The output topics, the same way; `files:/FOLDER` is a folder with one part per batch, which is "
+        "replaced when the batch is run again: exactly once. Empty for another kind of sink.",
     )
     checkpoint: str | None = key(
         None, help="Where the query keeps its checkpoint. Default: `.headroom/checkpoints/NAME`."
@@ -222,3 +238,4 @@ class Settings:
     brokers: BrokerSettings
     spark: SparkSettings
     jobs: Mapping[str, JobSettings]
+    mlflow: MlflowSettings = MlflowSettings()

@@ -18,7 +18,7 @@ from pathlib import Path
 from models.quantities import Unknown
 from profiling_jobs import stage_times
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.copies import Surroundings
+from profiling_jobs.copies import BESIDE, Surroundings
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
 from profiling_jobs.stage_times import StageTime
@@ -183,7 +183,8 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
             with suppress(Misconfigured):  # it was never launched
                 deployments.forget(name)
             replays = owner.folder / "replays"
-            for left in (replays / name, *replays.glob(f"{name}.*"), checkpoints / name):
+            files = checkpoints / f"{name}{BESIDE}"
+            for left in (replays / name, *replays.glob(f"{name}.*"), checkpoints / name, files):
                 shutil.rmtree(left, ignore_errors=True)
 
         def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:

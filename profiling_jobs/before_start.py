@@ -1,6 +1,6 @@
-"""Do the topics exist, and is the checkpoint this job's?
+"""Do the topics exist, and is the checkpoint this job's, with the batches that were written from it?
 
-Both are asked before Spark is: it would wait, retry, and then say so in a page of stack trace; or begin in
+This is asked before Spark is: it would wait, retry, and then say so in a page of stack trace; or begin in
 the middle of another job's offsets without a word.
 """
 
@@ -10,8 +10,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from .batch_files import check_owner
 from .brokers import Brokers
 from .errors import Misconfigured, NotReady
+from .plans import FILES
 from .ports import Plan
 
 
@@ -48,6 +50,21 @@ def check_checkpoint(plan: Plan) -> None:
             f"{plan.checkpoint} belongs to another query: it reads {', '.join(foreign)}, this job reads "
             f"{', '.join(sorted(plan.inputs.values()))}; name a new folder",
         )
+    if "://" in plan.checkpoint.removeprefix("file://"):
+        return  # not on this machine's disk; the sink itself asks again
+    query = query_of(folder)
+    for name, output in plan.outputs.items():
+        if output.startswith(FILES):
+            setting = f"job.{plan.job}.outputs.{name}"
+            check_owner(Path(output.removeprefix(FILES)), query, setting=setting)
+
+
+def query_of(checkpoint: Path) -> str | None:
+    """The query that a checkpoint belongs to; None for a new one."""
+    try:
+        return str(json.loads((checkpoint / "metadata").read_bytes())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def topics_of(checkpoint: Path) -> set[str]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import HeadroomError, Misconfigured, NotReady
+from .plans import FILES, folder_of
 from .ports import Broker, Clock, Deployments, Metrics, Plan, Source, Store
 from .stage_times import StageTime
 from .watching import Watch
 
 DOCUMENT = "copies"
 PREFIX = "headroom."
+BESIDE = ".files"  # behind the name of a copy's checkpoint: where it writes what is not for a topic
 AGAIN = 3  # judgement: a broker that restarts is back by then; each try has its own patience
 
 
@@ -81,7 +83,12 @@ class Copies:
         number = document["made"] + 1
         name = f"{job}-{self._purpose}{number}-e{scale_out}"
         inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
-        outputs = {own: f"{PREFIX}{name}.out.{own}" for own in self._template.outputs}
+        checkpoint = around.checkpoint(name)
+        outputs = {}
+        for own, live in self._template.outputs.items():
+            folder = f"{checkpoint}{BESIDE}/{own}"
+            kept = folder if folder_of(live) == live else f"{FILES}{folder}"
+            outputs[own] = f"{PREFIX}{name}.out.{own}" if folder_of(live) is None else kept
         plan = replace(
             self._template,
             name=name,
@@ -89,13 +96,14 @@ class Copies:
             scale_out=scale_out,
             inputs=inputs,
             outputs=outputs,
-            checkpoint=around.checkpoint(name),
+            checkpoint=checkpoint,
         )
+        topics = [*inputs.items(), *((own, to) for own, to in outputs.items() if folder_of(to) is None)]
         document["made"] = number
-        document["copies"][name] = [*inputs.values(), *outputs.values()]
+        document["copies"][name] = [topic for _, topic in topics]
         around.store.save_document(job, DOCUMENT, document)
         try:
-            for own, topic in (*inputs.items(), *outputs.items()):
+            for own, topic in topics:
                 around.broker.create(topic, partitions=self._partitions[own])
             launched_at_s = around.clock.now_s()
             around.deployments.launch(plan)  # first: its driver starts while the source does

@@ -18,12 +18,18 @@ from .ports import Function, Plan, Script
 
 JOB = re.compile(r"[a-z][a-z0-9-]{0,38}")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")  # a Kubernetes label is the narrowest place it goes into
+FILES = "files:"  # before the folder of an output that profiling_jobs/batch_files.py writes
 PLACEHOLDER = re.compile(r"\{(input_topic|output_topic|checkpoint|brokers|input:[^{}]+|output:[^{}]+)\}")
 
 
 def group(plan: Plan) -> str:
     """The consumer group that holds the offsets of finished batches."""
     return f"headroom.{plan.job if plan.role == 'live' else plan.name}"
+
+
+def folder_of(output: str) -> str | None:
+    """The folder of an output that goes into files; None for one that is a topic."""
+    return output.removeprefix(FILES) if "/" in output or output.startswith(FILES) else None
 
 
 def check(plan: Plan) -> Plan:
@@ -51,6 +57,7 @@ def check(plan: Plan) -> Plan:
         )
     if isinstance(plan.program, Script):
         arguments(plan, brokers="")
+    _check_folders(plan, key)
     if plan.role == "profile" and set(plan.inputs.values()) & set(plan.outputs.values()):
         raise Unsafe(f"{plan.name} would write into the topic that it reads: give it outputs of its own")
     return plan
@@ -67,6 +74,12 @@ def apart(copy: Plan, live: Plan) -> None:
             f"{key}.outputs: the profiling copy {copy.name} would write into {', '.join(sorted(shared))}, "
             f"a topic of the live job {live.name}: give the copy scratch topics"
         )
+    for folder in _folders(copy):
+        if any(overlaps(folder, other) for other in (*_folders(live), live.checkpoint)):
+            raise Unsafe(
+                f"{key}.outputs: the profiling copy {copy.name} would write into {folder}, a folder of the "
+                f"live job {live.name}: give the copy a scratch folder"
+            )
     if overlaps(copy.checkpoint, live.checkpoint):
         raise Unsafe(
             f"{key}.checkpoint: the profiling copy {copy.name} would share {live.checkpoint} with the live "
@@ -112,16 +125,19 @@ def arguments(plan: Plan, *, brokers: str) -> list[str]:
         known = ", ".join(topics) or "none"
         raise Misconfigured(f"{key}.args", f"'{name}' is none of {key}.{setting} ({known})")
 
+    def folder_or_topic(output: str) -> str:
+        return folder_of(output) or output
+
     def filled(match: re.Match[str]) -> str:
         kind, _, name = match[1].partition(":")
         if kind == "input":
             return named(plan.inputs, "inputs", name)
         if kind == "output":
-            return named(plan.outputs, "outputs", name)
+            return folder_or_topic(named(plan.outputs, "outputs", name))
         if kind == "input_topic":
             return only(plan.inputs, "inputs", "input")
         if kind == "output_topic":
-            return only(plan.outputs, "outputs", "output")
+            return folder_or_topic(only(plan.outputs, "outputs", "output"))
         return plan.checkpoint if kind == "checkpoint" else brokers
 
     return [PLACEHOLDER.sub(filled, argument) for argument in plan.program.args]
@@ -144,6 +160,31 @@ def from_json(data: Mapping[str, Any]) -> Plan:
     else:
         fields["program"] = Function(program["name"])
     return Plan(**fields)
+
+
+def _folders(plan: Plan) -> list[str]:
+    return [folder for output in plan.outputs.values() if (folder := folder_of(output)) is not None]
+
+
+def _check_folders(plan: Plan, key: str) -> None:
+    """Those that we write ourselves lie on a file system, apart from each other and from the checkpoint."""
+    taken = [plan.checkpoint]
+    for name, output in plan.outputs.items():
+        if not output.startswith(FILES):
+            continue
+        folder = output.removeprefix(FILES)
+        if not folder.startswith("/"):
+            raise Misconfigured(
+                f"{key}.outputs.{name}",
+                f"'{output}' must be {FILES} and the absolute path of a folder, which driver and executors "
+                f"share: for example {FILES}/data/{plan.job}",
+            )
+        if any(overlaps(folder, other) for other in taken):
+            raise Misconfigured(
+                f"{key}.outputs.{name}",
+                f"{folder} overlaps with the checkpoint or with another output: name a folder of its own",
+            )
+        taken.append(folder)
 
 
 def _folder(path: str) -> str:

@@ -3,8 +3,8 @@
 Every streaming write of a script goes through `DataStreamWriter.start` (or `toTable`). There the wrapper
 looks at the format, the topic, the path and the checkpoint before anything runs. A sink that cannot be
 judged, such as a function of the script's own, is refused unless the user declares that a copy has no
-effect. What a script does besides, with a database client or a batch write, is not seen: `TRUSTED` says so
-to the user.
+effect; of our own `BatchFiles` it is known that it writes into its folder and nowhere else. What a script
+does besides, with a database client or a batch write, is not seen: `TRUSTED` says so to the user.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .batch_files import BatchFiles
 from .errors import Misconfigured, Unsafe
-from .plans import group, within
+from .plans import folder_of, group, within
 from .ports import Plan
 
 HARMLESS = frozenset({"console", "memory", "noop"})
-FILES = frozenset({"csv", "json", "orc", "parquet", "text"})
+BATCH_FILES = "batch files"  # no format of Spark's; what the guard calls our own sink
+FILES = frozenset({"csv", "json", "orc", "parquet", "text", BATCH_FILES})
 CHECKED = (
     "checked at every DataStreamWriter.start: format, Kafka brokers and topic, path, checkpoint; "
     "at every DataStreamReader.load: Kafka topics and consumer group"
@@ -119,10 +121,11 @@ class Limits:
             )
 
     def _check_path(self, path: str | None, form: str) -> None:
-        allowed = (self.scratch, *self.plan.outputs.values())
-        if path is None or not any(within(path, folder) for folder in allowed if "/" in folder):
+        given = [folder for output in self.plan.outputs.values() if (folder := folder_of(output)) is not None]
+        if path is None or not any(within(path, folder) for folder in (self.scratch, *given)):
+            what = form if form == BATCH_FILES else f"{form} files"
             raise Unsafe(
-                f"{self._key}.outputs: the profiling copy would write {form} files to {path}, its scratch "
+                f"{self._key}.outputs: the profiling copy would write {what} to {path}, its scratch "
                 f"folder is {self.scratch}: take the path from {self._key}.outputs, {{output:NAME}}"
             )
 
@@ -174,7 +177,12 @@ def _watch_functions(kind: Any) -> None:
         return of_foreach(self, f)
 
     def foreach_batch(self: Any, func: Any) -> Any:
-        _noted(self)["function"] = "foreachBatch"
+        notes = _noted(self)
+        notes.pop("function", None)
+        if type(func) is BatchFiles:  # not one of its kind with a method of its own
+            notes["format"], notes["folder"] = BATCH_FILES, func.folder
+        else:
+            notes["function"] = "foreachBatch"
         return of_batch(self, func)
 
     kind.foreach, kind.foreachBatch = foreach, foreach_batch
@@ -191,7 +199,10 @@ def _check_starts(kind: Any, limits: Limits) -> None:
             **({"path": str(path)} if path is not None else {}),
         }
         # Without a format Spark takes its default, which writes files.
-        limits.check_write(format or notes["format"] or "parquet", given, function=notes.get("function"))
+        form = format or notes["format"] or "parquet"
+        if form == BATCH_FILES:
+            given["path"] = notes["folder"]
+        limits.check_write(form, given, function=notes.get("function"))
         return of_start(self, path, format, *more, **options)
 
     def to_table(self: Any, tableName: str, *more: Any, **options: Any) -> Any:

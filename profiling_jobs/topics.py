@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .batch_files import BatchFiles
 from .brokers import Brokers
 from .errors import Misconfigured
+from .plans import FILES
 from .ports import Plan
 
 if TYPE_CHECKING:
@@ -45,14 +47,22 @@ class Topics:
     def write(
         self, name: str, frame: DataFrame, *, output_mode: str = "append", **options: Any
     ) -> DataStreamWriter:
-        """A configured sink, not yet started. The frame has a column `value` and may have `key`."""
+        """A configured sink, not yet started. The frame has a column `value` and may have `key`.
+
+        To a topic at least once; to an output `files:FOLDER` exactly once (batch_files.py).
+        """
         if "value" not in frame.columns:
             raise Misconfigured(
                 f"job.{self._plan.job}.build",
                 f"writes {frame.columns} to '{name}': Kafka wants a column `value`",
             )
-        writer = frame.writeStream.format("kafka").options(**self._brokers.spark())
-        writer = writer.option("topic", self._topic(self._plan.outputs, "outputs", name))
+        output = self.output(name)
+        if output.startswith(FILES):
+            setting = f"job.{self._plan.job}.outputs.{name}"
+            writer = frame.writeStream.foreachBatch(BatchFiles(output.removeprefix(FILES), setting=setting))
+        else:
+            writer = frame.writeStream.format("kafka").options(**self._brokers.spark())
+            writer = writer.option("topic", output)
         return self.configured(writer, output_mode=output_mode, **options)
 
     def configured(

@@ -55,6 +55,7 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("failure_kinds = 'executor_kill'", "line 8: job.orders.failure_kinds: must be a list"),
         ("script = 'x.py'", "needs exactly one of script, build, attach = true; it has script and build"),
         ("outputs = {out = 'orders'}", "line 8: job.orders.outputs: the topic 'orders' is also an input"),
+        ("outputs = {out = 'files:out'}", "line 8: job.orders.outputs: out = 'files:out' needs an absolute"),
         ("outputs = {out = 3}", "line 8: job.orders.outputs: must be a table of strings"),
         ("checkpoint = ''", "line 8: job.orders.checkpoint: must be a string that is not empty"),
     ],

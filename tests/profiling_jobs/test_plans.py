@@ -73,6 +73,13 @@ def test_arguments_are_filled_in_and_other_braces_are_left_alone() -> None:
     ]
 
 
+def test_a_script_is_given_the_folder_of_an_output() -> None:
+    for output, given in (("files:/data/alerts", "/data/alerts"), ("/data/alerts", "/data/alerts")):
+        assert (
+            plans.arguments(replace(LIVE, outputs={"alerts": output}), brokers="h:1")[2] == f"--out={given}"
+        )
+
+
 def test_a_copy_has_its_own_group() -> None:
     assert plans.group(LIVE) == "headroom.orders"
     assert plans.group(COPY) == "headroom.orders-profile-e4"

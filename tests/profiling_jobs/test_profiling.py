@@ -18,6 +18,7 @@ from pipelines.resources.simulated import (
     SimulatedMetrics,
 )
 from pipelines.resources.simulated_source import SimulatedSource
+from profiling_jobs import plans
 from profiling_jobs.copies import DOCUMENT as COPIES
 from profiling_jobs.copies import Copies, Surroundings
 from profiling_jobs.errors import Misconfigured
@@ -381,6 +382,22 @@ class TestProfiling:
             world.profile(parallel=3, progress=interrupt).run()
         assert world.deployments.names() == ()
         assert world.scratch() == []
+
+    def test_a_copy_of_a_job_that_writes_files_writes_them_beside_its_checkpoint(self):
+        world = World()
+        template = replace(TEMPLATE, outputs={"results": "files:/data/answers", "plain": "/data/plain"})
+        live = replace(template, name="live", role="live", checkpoint="/checkpoints/live")
+        copies = Copies(template, world.around, partitions={**PARTITIONS, "plain": 2})
+        plan = plans.check(copies.launch(2).plan)
+        assert plan.outputs == {
+            "results": f"files:{plan.checkpoint}.files/results",
+            "plain": f"{plan.checkpoint}.files/plain",
+        }
+        plans.apart(plan, live)
+        assert set(world.cluster.topics.counts()) == {"orders", "answers", plan.inputs["events"]}
+        assert copies.clear() == ()
+        assert world.scratch() == []
+        assert world.forgotten == [plan.name]
 
     def test_a_setting_that_is_wrong_is_said_at_once(self):
         world = World()

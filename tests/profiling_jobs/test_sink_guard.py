@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiling_jobs.batch_files import BatchFiles
 from profiling_jobs.errors import HeadroomError, Misconfigured, Unsafe
 from profiling_jobs.ports import Plan, Script
 from profiling_jobs.sink_guard import (
@@ -27,7 +28,7 @@ COPY = Plan(
     program=Script("job.py"),
     scale_out=1,
     inputs={"events": "scratch-in"},
-    outputs={"alerts": "scratch-out"},
+    outputs={"alerts": "scratch-out", "files": "files:/data/given"},
     checkpoint="/data/copy",
 )
 LIMITS = Limits(COPY, "h:1,h:2", "/data/scratch")
@@ -189,6 +190,31 @@ def test_functions_and_tables_are_noticed(stream: Stream) -> None:
         stream.format("noop").foreachBatch(print).start(checkpointLocation="/data/copy")
     with pytest.raises(Unsafe, match="foreach"):
         stream.foreach(print).start(checkpointLocation="/data/copy")
+
+
+@pytest.mark.parametrize("folder", ["/data/scratch/alerts", "/data/given/deeper"])
+def test_our_own_sink_may_write_where_the_copy_may(stream: Stream, folder: str) -> None:
+    writer = stream.foreachBatch(BatchFiles(folder))
+    assert writer.start(checkpointLocation="/data/copy") == "started"
+
+
+@pytest.mark.parametrize("folder", ["/warehouse/alerts", "/data/scratch/../live", "/data/givenness"])
+def test_our_own_sink_is_kept_to_the_scratch_folders(stream: Stream, folder: str) -> None:
+    writer = stream.foreachBatch(BatchFiles(folder)).option("path", "/data/scratch")
+    with pytest.raises(Unsafe, match=rf"job\.orders\.outputs.*{folder}"):
+        writer.start(checkpointLocation="/data/copy")
+    with pytest.raises(Unsafe, match="outputs"):
+        writer.start("/data/scratch", checkpointLocation="/data/copy")
+
+
+def test_what_only_looks_like_our_own_sink_cannot_be_judged(stream: Stream) -> None:
+    class Mine(BatchFiles):
+        pass
+
+    harmless = BatchFiles("/data/scratch")
+    for sink in (Mine("/data/scratch"), harmless.__call__):
+        with pytest.raises(Unsafe, match="profiling_side_effects"):
+            stream.foreachBatch(harmless).foreachBatch(sink).start(checkpointLocation="/data/copy")
 
 
 def test_reads_are_looked_over(stream: Stream) -> None:
