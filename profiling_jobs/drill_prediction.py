@@ -42,6 +42,19 @@ class Models:
     seed: int = 0
 
 
+def engine(models: Models, scale_out: int) -> tuple[float, float] | Unknown:
+    """Bare capacity in records/s, and the overhead of a batch in seconds."""
+    sustained = models.capacity.predict(scale_out)
+    if isinstance(sustained, Unknown):
+        return sustained
+    if not models.overhead_s:
+        return Unknown("the overhead of a batch is unknown: profile the job")
+    known = [size for size in models.overhead_s if size <= scale_out] or [min(models.overhead_s)]
+    overhead = models.overhead_s[max(known)]
+    capacity = bare_capacity_rps(sustained.mid, overhead_s=overhead, limit_records=models.limit_records)
+    return capacity if isinstance(capacity, Unknown) else (capacity, overhead)
+
+
 def recovery_s(
     models: Models,
     kind: str,
@@ -53,16 +66,10 @@ def recovery_s(
     horizon_s: float,
 ) -> Interval | Unknown:
     """How long will this recovery take? Its ends may be inf: not within the horizon."""
-    sustained = models.capacity.predict(scale_out)
-    if isinstance(sustained, Unknown):
-        return sustained
-    if not models.overhead_s:
-        return Unknown("the overhead of a batch is unknown: profile the job")
-    known = [size for size in models.overhead_s if size <= scale_out] or [min(models.overhead_s)]
-    overhead = models.overhead_s[max(known)]
-    capacity = bare_capacity_rps(sustained.mid, overhead_s=overhead, limit_records=models.limit_records)
-    if isinstance(capacity, Unknown):
-        return capacity
+    known = engine(models, scale_out)
+    if isinstance(known, Unknown):
+        return known
+    capacity, overhead = known
     down = models.downtime.samples(kind, paths=PATHS, seed=models.seed)
     starts = first_batch_start_s(
         down,
