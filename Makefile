@@ -11,7 +11,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real test-kubernetes test-all bench jars lock-jars docs clean
+.PHONY: help install lock check format test test-real test-kubernetes test-all bench bench-real jars lock-jars docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ test-all: test test-real test-kubernetes  ## all three: the test command of the 
 
 bench: install  ## the benchmarks, into bench/results.json
 	$(BIN)/python -m bench
+
+bench-real: install  ## the long measurements on real Kafka and Spark, into bench/real.json; goes on where it stopped
+	$(BIN)/python -m bench.real
 
 jars: install  ## the jars of Kafka and of Spark's connector, into the user's cache
 	$(BIN)/python -m pipelines.resources.jars

@@ -1,0 +1,6 @@
+"""Is what Headroom finds and foretells true on real Kafka and Spark? `make bench-real`.
+
+Each part is a module with `NAME`, what it asks (`ASKS`), what it will take (`seconds`), `run(lab)`, and
+`report(journal)`, which turns what was measured into figures and a table. Pieces that are finished are kept
+(`journal`) and not measured again.
+"""

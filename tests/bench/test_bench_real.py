@@ -1,0 +1,165 @@
+"""`make bench-real` on the stepped twin: every part runs, is resumed, and tells what it saw."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.real import drills, journal, report
+from bench.real.__main__ import PARTS, main, measure
+from bench.real.counting import Counted
+from bench.real.lab import Lengths
+from models.quantities import Interval, Unknown
+from models.simulation import sampling
+
+SHORT = Lengths(
+    sizes=(1, 2),
+    unseen=3,
+    probe_s=20.0,
+    most_probes=2,
+    sustain_s=60.0,
+    overload_s=30.0,
+    together=((1, 2),),
+    word_count_rps=500.0,
+    online_step_s=20.0,
+    online_shares=(0.2, 0.5, 0.35),
+    drill_shares=(0.3, 0.5),
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    none = Unknown("left out")
+    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+    return tmp_path
+
+
+def run(folder, *names, **options):
+    measure(
+        list(names) or list(PARTS),
+        folder=folder / "world",
+        lengths=SHORT,
+        kind="simulated",
+        results=folder / "real.json",
+        **options,
+    )
+    return json.loads((folder / "real.json").read_text())["parts"]
+
+
+def value(part, name):
+    (found,) = [one["value"] for one in part["figures"] if one["name"].startswith(name)]
+    return found
+
+
+def test_all_parts_and_what_they_tell(folder, capsys):
+    parts = run(folder)
+    assert set(parts) == set(PARTS)
+    assert value(parts["capacity"], "error of the foretold one") < 10.0
+    assert value(parts["sustain"], "sizes that sustain 95 %") == 2
+    assert value(parts["sustain"], "sizes that do not sustain 120 %") == 2
+    assert value(parts["online"], "enrichment: limit detected") == 1
+    assert value(parts["drills"], "cells of kind and rate") == 6
+    assert len(parts["drills"]["rows"]) == len(drills.cells(SHORT)) == 9
+    assert value(parts["rescales"], "kafka sink: records lost") == 0
+    assert "minutes, less what was measured before" in capsys.readouterr().out
+    measured = (folder / "world" / "pieces.jsonl").read_text()
+
+    assert run(folder) == parts  # nothing is measured twice
+    assert (folder / "world" / "pieces.jsonl").read_text() == measured
+
+    again = run(folder, "sustain", again=["sustain"])
+    assert [one["name"] for one in again["sustain"]["figures"]] == [
+        one["name"] for one in parts["sustain"]["figures"]
+    ]
+    assert (folder / "world" / "pieces.jsonl").read_text() != measured
+
+
+def test_what_was_finished_before_it_stopped_is_kept(folder, monkeypatch):
+    def stop(lab):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(drills, "run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, "capacity", "drills")
+    monkeypatch.undo()
+    kept = journal.Journal(folder / "world" / "pieces.jsonl")
+    assert list(kept.of("capacity")) == ["profile", "unseen"]
+
+
+@pytest.mark.fast
+class TestJournal:
+    def test_a_piece_is_there_for_the_next_one(self, tmp_path):
+        journal.Journal(tmp_path / "pieces").add("drills", "one", {"never": float("inf")})
+        assert journal.Journal(tmp_path / "pieces").get("drills", "one")["never"] == float("inf")
+
+    def test_what_is_forgotten_stays_in_the_file(self, tmp_path):
+        kept = journal.Journal(tmp_path / "pieces")
+        kept.add("drills", "one", {})
+        kept.forget("drills")
+        assert not journal.Journal(tmp_path / "pieces").has("drills", "one")
+        assert '"one"' in (tmp_path / "pieces").read_text()
+
+    def test_a_torn_last_line(self, tmp_path):
+        journal.Journal(tmp_path / "pieces").add("drills", "one", {})
+        with (tmp_path / "pieces").open("a") as file:
+            file.write('{"part": "dri')
+        kept = journal.Journal(tmp_path / "pieces")
+        kept.add("drills", "two", {})
+        assert list(journal.Journal(tmp_path / "pieces").of("drills")) == ["one", "two"]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("measured_s", "foretold_s", "error"),
+    [(40.0, 30.0, 0.25), (10.0, 5.0, 0.25), (float("inf"), 60.0, 1.0), (40.0, float("inf"), 1.0)],
+)
+def test_the_error_of_a_drill(measured_s, foretold_s, error):
+    assert drills.error(measured_s, Interval(0.0, foretold_s, float("inf"), 0.9)) == pytest.approx(error)
+    assert drills.error(measured_s, Unknown("no models")) == 1.0
+
+
+@pytest.mark.fast
+def test_every_kind_is_drilled_four_times_and_at_every_rate():
+    cells = drills.cells(Lengths())
+    assert len(cells) == len(set(cells)) == 12
+    assert {sum(kind == of for of, _, _ in cells) for kind in drills.KINDS} == {4}
+    assert len({(kind, share) for kind, share, _ in cells}) == 9
+
+
+@pytest.mark.fast
+def test_records_are_counted_not_collected():
+    from collections import Counter
+
+    asked = Counter({b"1": 1, b"2": 2, b"3": 1, b"5": 1})
+    answered = Counter({b"1": 3, b"2": 1, b"4": 1, b"5": 1})
+    found = Counted.of(asked, answered)
+    assert (found.lost, found.twice, found.unasked) == (2, 2, 1)
+
+
+@pytest.mark.fast
+def test_the_table_stands_between_its_markers(tmp_path):
+    one = report.Report("Is it true?", [report.Figure("error", 3.14159, "%", at_most=15.0)], ("a",), [("x",)])
+    readme = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+    text = report.into(readme, [report.Report.from_json(one.to_json())], "Measured here.")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "| error | 3.14 % | ≤ 15: ok |" in text
+    with pytest.raises(SystemExit, match="README"):
+        report.into("nothing", [one], "")
+
+
+@pytest.mark.fast
+def test_the_list_and_a_wrong_name(capsys):
+    assert main(["--list"]) == 0
+    assert all(name in capsys.readouterr().out for name in ("capacity",))
+    with pytest.raises(SystemExit) as refused:
+        main(["capcity"])
+    assert refused.value.code == 2
+    assert "capcity" in capsys.readouterr().err
+
+
+@pytest.mark.fast
+def test_its_folder_is_not_part_of_the_repository():
+    ignored = (Path(__file__).parents[2] / ".gitignore").read_text().splitlines()
+    assert "/.headroom-bench/" in ignored
