@@ -81,7 +81,7 @@ class Place:
     def send(self, topic: str, *, seed: int, count: int) -> None:
         from kafka import KafkaProducer
 
-        events = enrichment.events(seed=seed, count=count, start_s=0.0)
+        events = enrichment.events(seed=seed, count=count, start_s=1.7e9)
         with KafkaProducer(**self.brokers.client(), linger_ms=20) as producer:
             for key, value in zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True):
                 producer.send(topic, key=key, value=value)

@@ -12,27 +12,28 @@ import pytest
 from profiling_jobs.jobs import enrichment
 
 pytestmark = pytest.mark.fast
+START_S = 1_763_000_000.0
 
 
 def test_events_are_the_same_for_the_same_seed() -> None:
-    first = enrichment.events(seed=1, count=500, start_s=1000.0)
-    assert first == enrichment.events(seed=1, count=500, start_s=1000.0)
-    assert first != enrichment.events(seed=2, count=500, start_s=1000.0)
+    first = enrichment.events(seed=1, count=500, start_s=START_S)
+    assert first == enrichment.events(seed=1, count=500, start_s=START_S)
+    assert first != enrichment.events(seed=2, count=500, start_s=START_S)
     assert first.column_names == ["key", "value", "timestamp"]
     orders = [json.loads(value) for value in first["value"].to_pylist()]
     assert len({order["order"] for order in orders}) == 500
-    assert orders[0]["at_ms"] == 1_000_000
+    assert orders[0]["at_ms"] == START_S * 1000
     assert all(
         b"customer-%05d" % one["customer"] == key
         for one, key in zip(orders, first["key"].to_pylist(), strict=True)
     )
     assert 60 <= sum(map(len, first["value"].to_pylist())) / 500 <= 110
-    assert enrichment.events(seed=1, count=0, start_s=0.0).num_rows == 0
+    assert enrichment.events(seed=1, count=0, start_s=START_S).num_rows == 0
 
 
 def test_hot_keys_are_hot() -> None:
     def share(hot: bool) -> float:
-        keys = enrichment.events(seed=3, count=2000, start_s=0.0, hot_keys=hot)["key"].to_pylist()
+        keys = enrichment.events(seed=3, count=2000, start_s=START_S, hot_keys=hot)["key"].to_pylist()
         return Counter(keys).most_common(1)[0][1] / 2000
 
     assert share(True) > 0.7
@@ -40,7 +41,7 @@ def test_hot_keys_are_hot() -> None:
 
 
 def test_each_record_waits_and_leaves_with_its_answer() -> None:
-    events = enrichment.events(seed=1, count=250, start_s=0.0)
+    events = enrichment.events(seed=1, count=250, start_s=START_S)
     batch = pa.record_batch(
         [events["key"].combine_chunks(), events["value"].combine_chunks()], ["key", "value"]
     )
