@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
-from models.plain_json import read, written
+from models.plain_json import written
 from models.quantities import Misuse, Unknown
 from models.workload import Forecaster
 
@@ -32,6 +33,12 @@ KINDS: Mapping[str, Any] = {
     "recovery": DowntimeModel,
 }
 
+NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+"""Of a job: as headroom.toml has it."""
+PNG = b"\x89PNG\r\n\x1a\n"
+TAKEN = ("headroom.", "mlflow.")
+"""Tags that begin so are not the caller's."""
+
 Document = Mapping[str, Any]
 Model = Forecaster | CapacityModel | LatencyModel | DowntimeModel
 
@@ -39,6 +46,35 @@ Model = Forecaster | CapacityModel | LatencyModel | DowntimeModel
 def model_name(job: str, kind: str) -> str:
     """Under which name is it registered?"""
     return f"{job}.{known(kind)}"
+
+
+def job_and_kind(name: str) -> tuple[str, str]:
+    """`orders.capacity` -> orders, capacity."""
+    job, _, kind = name.rpartition(".")
+    if kind not in KINDS or not NAME.fullmatch(job):
+        raise Misuse("name", f"must be JOB.KIND with one of {', '.join(KINDS)}, got {name!r}")
+    return job, kind
+
+
+def check_registration(
+    name: str, data: Document, *, tags: Mapping[str, str], picture: bytes
+) -> tuple[str, str]:
+    """May this be registered? Job and kind, or Misuse: what could not be loaded again is not kept."""
+    job, kind = job_and_kind(name)
+    written("document", data)  # plain JSON, or Misuse that says where it is not
+    model = rebuilt(data, kind=kind)
+    if isinstance(model, Unknown):
+        raise Misuse("document", model.reason)
+    if not isinstance(data.get("trained_on"), Mapping) or "digest" not in data["trained_on"]:
+        raise Misuse("document", "must say which data it was trained on")
+    if picture and not picture.startswith(PNG):
+        raise Misuse("picture", "must be a PNG")
+    for key, value in tags.items():
+        if not key or key.startswith(TAKEN) or not isinstance(value, str):
+            raise Misuse(
+                "tags", f"must be strings and not begin with {' or '.join(TAKEN)}, got {key!r}: {value!r}"
+            )
+    return job, kind
 
 
 def document(
@@ -138,11 +174,6 @@ def known(kind: str) -> str:
     if kind not in KINDS:
         raise Misuse("kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
     return kind
-
-
-def as_read(data: Document) -> Any:
-    """What comes back of a document that was written: the registry's twin answers with it."""
-    return read(written("document", data))
 
 
 def _said(wrong: Exception) -> str:
