@@ -10,6 +10,7 @@ A signal that could not be read is `Unknown(reason)`, never zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -295,9 +296,9 @@ class Store(Protocol):
         """False when the interval ⌊now / E⌋ has been evaluated already: nothing is written then."""
 
     def evaluations(
-        self, job: str, *, since_s: float = 0.0, limit: int = 100
+        self, job: str, *, since_s: float = 0.0, until_s: float = math.inf, limit: int = 100
     ) -> tuple[tuple[float, Mapping[str, Any]], ...]:
-        """The newest ones, oldest first."""
+        """The newest ones from `since_s` up to and with `until_s`, oldest first."""
 
     def forget_evaluations(self, job: str, *, before_s: float) -> int:
         """Make room: how many older evaluations were dropped. Nothing else is ever forgotten."""

@@ -7,6 +7,7 @@ and control states are whatever has their fields (profiling_jobs.ports has them)
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -55,12 +56,12 @@ class MemoryStore:
             return True
 
     def evaluations(
-        self, job: str, *, since_s: float = 0.0, limit: int = 100
+        self, job: str, *, since_s: float = 0.0, until_s: float = math.inf, limit: int = 100
     ) -> tuple[tuple[float, Mapping[str, Any]], ...]:
         newest = whole("limit", limit)
         with self._turn:
             kept = self._job(job).evaluations
-            found = sorted((at_s, i, text) for i, (at_s, text) in kept.items() if at_s >= since_s)
+            found = sorted((at_s, i, text) for i, (at_s, text) in kept.items() if since_s <= at_s <= until_s)
         return tuple((at_s, read(text)) for at_s, _, text in found[-newest:])
 
     def forget_evaluations(self, job: str, *, before_s: float) -> int:

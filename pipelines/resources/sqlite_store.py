@@ -6,6 +6,7 @@ Evaluations are compressed: they are many and alike.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -59,13 +60,13 @@ class SqliteStore:
             return done.rowcount == 1
 
     def evaluations(
-        self, job: str, *, since_s: float = 0.0, limit: int = 100
+        self, job: str, *, since_s: float = 0.0, until_s: float = math.inf, limit: int = 100
     ) -> tuple[tuple[float, Mapping[str, Any]], ...]:
         with self._file.reading() as connection:
             rows = connection.execute(
-                "SELECT at_s, evaluation FROM evaluations WHERE job = ? AND at_s >= ?"
+                "SELECT at_s, evaluation FROM evaluations WHERE job = ? AND at_s >= ? AND at_s <= ?"
                 " ORDER BY at_s DESC, interval DESC LIMIT ?",
-                (job, since_s, whole("limit", limit)),
+                (job, since_s, until_s, whole("limit", limit)),
             ).fetchall()
         return tuple((at_s, read(zlib.decompress(blob).decode())) for at_s, blob in reversed(rows))
 

@@ -38,6 +38,8 @@ class TestEvaluations:
             store.record_evaluation("orders", interval=interval, at_s=30.0 * interval, evaluation={})
         assert [at_s for at_s, _ in store.evaluations("orders", limit=3)] == [30.0, 60.0, 90.0]
         assert [at_s for at_s, _ in store.evaluations("orders", since_s=60.0)] == [60.0, 90.0]
+        assert [at_s for at_s, _ in store.evaluations("orders", until_s=60.0, limit=1)] == [60.0]
+        assert store.evaluations("orders", since_s=61.0, until_s=89.0) == ()
         assert store.evaluations("nobody") == ()
         with pytest.raises(Misuse, match="limit"):
             store.evaluations("orders", limit=0)
