@@ -150,9 +150,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Hold:
-    """Change nothing, and say why."""
+    """Change nothing, and say why. `would`: the size that is recommended and not touched."""
 
     reason: str
+    would: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 `step(state, observation, now) -> (state, [Instruction])` is pure: time comes in, instructions go out, and
 the state is JSON. The way through: `step` (the page to read first) → `seeing` → `surroundings` (people's
 orders) → `recovering` (failures) → `changing` (our changes, verified or rolled back) → `learning` →
-`deciding`, `emergency` → `limits`.
+`deciding`, `emergency` → `limits`. What became of a change is told with `begun`, `refused`, `withdrawn`.
 """
 
 from .deciding import Decider, Decision, Models, Situation
 from .directives import Blackout, Directives, Injected, Pause, Pin
+from .ordered import begun, refused, withdrawn
 from .settings import Settings
 from .state import State
 from .step import start, step
@@ -15,6 +16,9 @@ from .step import start, step
 __all__ = [
     "start",
     "step",
+    "begun",
+    "refused",
+    "withdrawn",
     "Settings",
     "State",
     "Models",

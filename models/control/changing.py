@@ -64,6 +64,8 @@ def verify(state: State, seen: Seen) -> Followed:
         return state, ()
     if change.problem:
         return _look_again(state, seen, change), ()
+    if change.refused:
+        return _fail(state, seen, change, change.refused)
     if math.isinf(change.took_effect_at_s):
         waited_s = seen.now - change.at_s
         if _in_effect(seen, change):

@@ -85,6 +85,8 @@ class Change:
     """Time spent behind since it has taken effect and settled."""
     saturated_records: float = 0.0
     """What was processed in that time."""
+    refused: str = ""
+    """Why it cannot be carried out at all, if somebody has said so."""
     problem: str = ""
     """Why it has failed, if so."""
 

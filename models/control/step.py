@@ -84,7 +84,8 @@ def instruct(
     if isinstance(wish, Hold):
         first = wish
     elif state.settings.mode != "apply":
-        first = Hold(f"mode {state.settings.mode}, would scale to {wish.to} executors: {wish.reason}")
+        would = f"would scale to {wish.to} executors: {wish.reason}"
+        first = Hold(f"mode {state.settings.mode}, {would}", would=wish.to)
     else:
         first = Scale(wish.to, wish.reason)
         state = change_to(state, seen, to=wish.to, origin=wish.origin)
