@@ -34,12 +34,22 @@ def blended(
     scale_out = whole("scale_out", scale_out)
     profiled = profile if isinstance(profile, Unknown) else profile.predict(scale_out)
     live = online if isinstance(online, Unknown) else online.total(scale_out)
+    return joined(
+        profiled,
+        live,
+        was_probed=isinstance(profile, CapacityModel) and scale_out in profile.saturated_at,
+        is_running=isinstance(online, OnlineCapacity) and scale_out == len(online.workers),
+    )
+
+
+def joined(
+    profiled: Interval | Unknown, live: Interval | Unknown, *, was_probed: bool, is_running: bool
+) -> Interval | Unknown:
+    """One interval from the profile's and the live job's; the two marks say which has observed this size."""
     if isinstance(profiled, Unknown) and isinstance(live, Unknown):
         return Unknown(f"profile: {profiled.reason}; live: {live.reason}")
     if isinstance(profiled, Unknown) or isinstance(live, Unknown):
         return live if isinstance(profiled, Unknown) else profiled
-    was_probed = isinstance(profile, CapacityModel) and scale_out in profile.saturated_at
-    is_running = isinstance(online, OnlineCapacity) and scale_out == len(online.workers)
     y1, y2 = math.log(profiled.mid), math.log(live.mid)
     v1, v2 = _error(profiled) ** 2, _error(live) ** 2
     apart = (y1 - y2) ** 2
