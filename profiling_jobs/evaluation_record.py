@@ -45,8 +45,8 @@ class Evaluation:
     recommends and does not touch, else null; `reason`: the sentence for a person."""
     apply: Json | None
     """What has to be carried out now, or null: `epoch`, `before`, `to`, `origin` (decision, emergency, pin,
-    rollback or reassert), `reason`, `at_s` (when it was ordered). It stays in every evaluation until it is
-    carried out or withdrawn, so that a lost run is started again."""
+    rollback or reassert), `reason`, `at_s` (when it was ordered), `key` (names the attempt: one run each).
+    It comes again, with another key, until it is carried out or withdrawn, so that a lost run is replaced."""
     alarms: Sequence[str] = ()
     """Somebody has to look at this. The same trouble is told again after half an hour only."""
     learnt: Sequence[Json] = ()
@@ -85,8 +85,8 @@ class Evaluation:
     """What should be done in the background: `do` ("refit" or "profile"), `model` (kind), `why`, `since_s`:
     the same request keeps its `since_s`, so (job, do, model, since_s) names it."""
     orders: Json = field(default_factory=dict)
-    """What people and windows say: `pause`, `hold` (each who, why, until_s; null: for ever), `pin` (also
-    scale_out), `blackout` (why, scale_out_allowed); only those in force."""
+    """What people and windows say, only those in force: `pause` (who, why, until_s; null: for ever), `pin`
+    (also scale_out), `blackout` (why, scale_out_allowed)."""
     promise: Json = field(default_factory=dict)
     """`target_s` and `confidence`."""
     recovering: Json | None = None

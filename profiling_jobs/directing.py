@@ -1,0 +1,67 @@
+"""What do people, windows and experiments say about a job now? Rows of the store, as control reads them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from models.control import Directives, Injected, Pause, Pin
+
+from .errors import HeadroomError
+from .live_state import Memory
+from .loop import Loop
+from .ports import Directive
+
+
+def directives(job: str, *, loop: Loop, memory: Memory, now_s: float) -> Directives:
+    """All of them, for one tick."""
+    found = {each.kind: each for each in loop.store.directives(job, now_s=now_s)}
+    pause, pin, hold = found.get("pause"), found.get("pin"), found.get("hold")
+    if pause is None and hold is not None and memory.control.foreign is None:
+        pause = hold  # the foreign edit was forgotten with the control state, the hold was not
+    resumed = [float(row["at_s"]) for row in loop.store.audit(job) if row["what"] == "resume"]
+    return Directives(
+        pause=None if pause is None else Pause(pause.who, pause.why, _until_s(pause)),
+        pin=None if pin is None else Pin(int(pin.value or 0), pin.who, pin.why, _until_s(pin)),
+        blackout=loop.blackout(job, now_s),
+        resumed_at_s=max((at_s for at_s in resumed if at_s <= now_s), default=-math.inf),
+        injected=_injected(job, loop),
+    )
+
+
+def told(said: Directives) -> dict[str, Any]:
+    """Those in force, for the evaluation."""
+    found: dict[str, Any] = {}
+    if said.pause is not None:
+        found["pause"] = vars(said.pause)
+    if said.pin is not None:
+        found["pin"] = vars(said.pin)
+    if said.blackout is not None:
+        found["blackout"] = vars(said.blackout)
+    return found
+
+
+def forbids(said: Directives, *, origin: str) -> str:
+    """Why a change that was ordered must not be begun now; empty if it may."""
+    if said.pause is not None:
+        return f"paused by {said.pause.who}: {said.pause.why}"
+    if origin == "pin":
+        return ""
+    if said.blackout is not None and not said.blackout.scale_out_allowed:
+        return f"blackout, nothing changes: {said.blackout.why}"
+    return ""
+
+
+def _until_s(directive: Directive) -> float:
+    return math.inf if directive.until_s is None else directive.until_s
+
+
+def _injected(job: str, loop: Loop) -> Injected | None:
+    if loop.failures is None:
+        return None
+    try:
+        ours = [each for each in loop.failures.active() if each.deployment == job]
+    except HeadroomError:
+        return None  # then it is learnt under the name that its symptoms have
+    newest = max(ours, key=lambda each: each.at_s, default=None)
+    return None if newest is None else Injected(newest.kind, newest.at_s)

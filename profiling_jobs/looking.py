@@ -1,0 +1,116 @@
+"""What does a tick see of a job? One observation since the tick before, the rates, and what went wrong.
+
+Nothing here raises because a job, its driver or its metrics do not answer: what could not be read is Unknown
+with its reason, and control holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+
+from models.control import Settings
+from models.observation import Observation
+from models.quantities import Unknown
+
+from .errors import HeadroomError
+from .live_rates import Rates
+from .live_state import Anchor, Memory
+from .loop import Loop
+from .observing import observation
+from .ports import Status
+from .timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one tick."""
+
+    observation: Observation
+    """Without a forecast."""
+    status: Status | Unknown
+    rates: Rates
+    anchor: Anchor | None
+    trouble: tuple[str, ...]
+
+
+def look(
+    job: str, *, loop: Loop, memory: Memory, settings: Settings, step_s: float | None, now_s: float
+) -> Look:
+    """Everything that can be read now. `step_s`: of the forecast's grid; None keeps the one of before."""
+    trouble: list[str] = []
+    status = _status(job, loop, trouble)
+    with loop.readings.reading(job) as timeline:
+        timeline = _bridged(timeline, memory, settings)
+        seen = _observation(timeline, status=status, memory=memory, settings=settings, now_s=now_s)
+        rates = _rates(memory, step_s or settings.interval_s, seen.at_s, keep=step_s is None)
+        if not isinstance(timeline.last, Unknown):
+            rates = rates.grown(timeline, until_s=timeline.last.at_s)
+        if timeline.gaps and (isinstance(timeline.last, Unknown) or _is_newer(timeline)):
+            trouble.append(f"the metrics could not be read: {timeline.gaps[-1].reason}")
+        anchor = memory.anchor if isinstance(timeline.last, Unknown) else Anchor.of(timeline.last.sample)
+    return Look(seen, status, rates, anchor, tuple(trouble))
+
+
+def _status(job: str, loop: Loop, trouble: list[str]) -> Status | Unknown:
+    try:
+        status = loop.deployments.status(job)
+    except HeadroomError as error:
+        trouble.append(f"the deployment could not be read: {error}")
+        return Unknown(str(error))
+    if status.state in ("stopped", "failed"):
+        trouble.append(f"{job} does not run, it is {status.state}: {status.reason}")
+    return status
+
+
+def _observation(
+    timeline: Timeline, *, status: Status | Unknown, memory: Memory, settings: Settings, now_s: float
+) -> Observation:
+    before_s, last = memory.control.observed_at_s, timeline.last
+    if isinstance(last, Unknown):
+        seen = nothing(now_s, last)
+    else:
+        since_s = max(before_s, last.at_s - settings.longest_gap_s)
+        if math.isinf(before_s):
+            since_s = last.at_s - settings.interval_s
+        found = observation(timeline, since_s=since_s, status=status)
+        seen = nothing(last.at_s, found) if isinstance(found, Unknown) else found
+    if isinstance(status, Unknown):
+        return replace(seen, scale_out=status)
+    if status.state in ("stopped", "failed"):
+        why = Unknown(f"the job does not run, it is {status.state}: {status.reason or 'start it again'}")
+        return replace(seen, scale_out=why)
+    return replace(seen, scale_out=status.declared_scale_out, executors_alive=status.executors_alive)
+
+
+def nothing(at_s: float, why: Unknown) -> Observation:
+    """An observation of which nothing is known but its time."""
+    return Observation(at_s, **{f.name: why for f in fields(Observation) if f.name != "at_s"})
+
+
+def _bridged(timeline: Timeline, memory: Memory, settings: Settings) -> Timeline:
+    """After a restart: the timeline from the newest sample before it on, if that is not too long ago."""
+    anchor = memory.anchor
+    if anchor is None or not len(timeline) or timeline.points(-math.inf, anchor.at_s):
+        return timeline
+    points = timeline.points(-math.inf, math.inf)
+    if points[0].at_s - anchor.at_s > settings.longest_gap_s:
+        return timeline
+    longer = Timeline()
+    longer.add(anchor.sample)
+    for point in points:
+        longer.add(point.sample)
+    return longer
+
+
+def _rates(memory: Memory, step_s: float, at_s: float, *, keep: bool) -> Rates:
+    known = memory.rates
+    if known is not None and (keep or known.step_s == step_s):
+        return known
+    return Rates.begin(step_s=step_s, at_s=at_s)
+
+
+def _is_newer(timeline: Timeline) -> bool:
+    """Is the newest gap newer than the newest sample?"""
+    last = timeline.last
+    return not isinstance(last, Unknown) and timeline.gaps[-1].at_s > last.at_s

@@ -1,0 +1,156 @@
+"""Have the forecasts been right lately, at the horizon in use, and who should forecast now?
+
+Every tick remembers its forecast, and scores those whose horizon is over (`models.accuracy`). Forecasts that
+overlap share their errors, so misses count once per horizon: after MISSES of them in a row the champion is
+not believed any more, the best naive forecast takes its place in the same tick, and a refit is asked for. A
+new champion begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from models.accuracy import Issued, Score, score
+from models.quantities import Json, Unknown
+from models.workload import Forecast, Forecaster
+from models.workload.naive_forecast import naive_forecaster
+
+from .live_rates import Rates
+
+MISSES = 4
+"""A calibrated 90 % interval misses one horizon in ten by chance, four in a row one in ten thousand: at 320
+horizons a day (270 s each) once a month for nothing. Three would be every third day; five take 23 minutes."""
+MATERIAL = 0.02
+"""Of the highest rate observed: what lies closer is no miss, however narrow the interval was. As for the
+winner of a back-test, a fiftieth is not visible in any decision (judgement)."""
+OUTSTANDING = 12  # judgement: forecasts remembered per horizon; at a long horizon not every tick's
+ASK_AGAIN_S = 3600.0  # judgement: a refit that was refused has an hour of new data by then
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One forecast whose horizon is over."""
+
+    made_at_s: float
+    by: str
+    score: Score
+
+    @property
+    def missed(self) -> bool:
+        """Did it miss by anything that matters?"""
+        found = self.score
+        peak, highest = found.peak, found.highest_rps
+        outside = max(peak.low - highest, highest - peak.high, 0.0)
+        return found.missed and max(found.mae_rps, outside) > MATERIAL * highest
+
+    def to_json(self) -> dict[str, Any]:
+        """As the evaluation shows it."""
+        found = self.score
+        return {
+            "made_at_s": self.made_at_s,
+            "by": self.by,
+            "missed": self.missed,
+            "why": list(found.misses),
+            "mae_rps": found.mae_rps,
+            "naive_mae_rps": found.naive_mae_rps,
+            "coverage": found.coverage,
+            "highest_rps": found.highest_rps,
+        }
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is remembered of the forecasts made."""
+
+    version: int = 0
+    """The champion's."""
+    issued: tuple[tuple[str, Issued], ...] = ()
+    """Who made it, and the forecast, oldest first."""
+    misses: int = 0
+    """In a row, of the champion, each horizon counted once."""
+    counted_until_s: float = -math.inf
+    instead: str = ""
+    """Why the best naive forecast is in charge, if it is."""
+    since_s: float = math.inf
+    """Since when it is, or since when the refit was asked for again."""
+
+    def under(self, version: int) -> Scoring:
+        """The same, or a new beginning when another champion is in charge."""
+        return self if version == self.version else Scoring(version=version)
+
+    def settled(self, rates: Rates) -> tuple[Scoring, tuple[Scored, ...]]:
+        """With every forecast scored whose horizon is over; which they were."""
+        kept, scored, state = [], [], self
+        for by, issued in self.issued:
+            if issued.over_at_s > rates.end_s + 1e-6:
+                kept.append((by, issued))
+                continue
+            found = score(issued, made_at_s=issued.made_at_s, actual=rates.grid)
+            if not isinstance(found, Unknown):
+                scored.append(Scored(issued.made_at_s, by, found))
+                state = state._counted(scored[-1], until_s=issued.over_at_s)
+        return replace(state, issued=tuple(kept)), tuple(scored)
+
+    def judged(self, now_s: float) -> Scoring:
+        """With the champion relieved if it has missed too often, and a new request when that was long ago."""
+        if self.instead:
+            return replace(self, since_s=now_s) if now_s - self.since_s >= ASK_AGAIN_S else self
+        if self.misses < MISSES:
+            return self
+        why = f"the champion missed {self.misses} horizons in a row"
+        return replace(self, instead=why, since_s=now_s)
+
+    def made(self, forecast: Forecast, *, by: str, from_s: float) -> Scoring:
+        """With this forecast remembered, unless one was made a moment ago."""
+        newest_s = self.issued[-1][1].made_at_s if self.issued else -math.inf
+        if from_s - newest_s < max(forecast.horizon_s / OUTSTANDING, 1e-6):
+            return self
+        return replace(self, issued=(*self.issued, (by, Issued.of(forecast, made_at_s=from_s))))
+
+    def _counted(self, scored: Scored, *, until_s: float) -> Scoring:
+        if scored.by != "champion" or scored.made_at_s < self.counted_until_s:
+            return self
+        return replace(self, misses=self.misses + 1 if scored.missed else 0, counted_until_s=until_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "version": self.version,
+            "issued": [[by, _digits(issued.to_json())] for by, issued in self.issued],
+            "misses": self.misses,
+            "counted_until_s": self.counted_until_s,
+            "instead": self.instead,
+            "since_s": self.since_s,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """What `to_json` wrote."""
+        issued = tuple((str(by), Issued.from_json(each)) for by, each in data["issued"])
+        return cls(**{**data, "issued": issued})
+
+
+def periods_of(forecaster: Forecaster) -> tuple[int, ...]:
+    """The periods that the champion's back-test knew, in steps."""
+    names = [name.split() for name in forecaster.backtest if name.startswith("seasonal naive ")]
+    return tuple(int(words[-1]) for words in names if words[-1].isdigit())
+
+
+def stand_in(champion: Forecaster, rates: Rates) -> Forecaster | Unknown:
+    """The best naive forecaster for the champion's horizon, on what was seen live."""
+    return naive_forecaster(
+        rates.grid.values,
+        step_s=champion.step_s,
+        steps=champion.steps,
+        periods=periods_of(champion),
+        seed=champion.seed,
+    )
+
+
+def _digits(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Six digits are plenty for what is compared with noisy rates."""
+    short = {name: [float(f"{v:.6g}") for v in data[name]] for name in ("mid", "low", "high")}
+    return {**data, **short}
