@@ -1,0 +1,133 @@
+"""What does a person mean by `2h`, `18:00` or `2026-11-18 14:20`, and how is a moment shown to them?
+
+A moment without a zone is one of the reader's own zone (TZ, else the machine's); one that this zone does not
+have, or has twice, is refused. What is shown always names its zone.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Literal
+
+DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+SECONDS = (86_400, 3_600, 60, 1)
+LONGEST_S = 366 * 86_400  # judgement: more is a slip of the keyboard
+CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?")
+
+Toward = Literal["past", "future"]
+
+
+def duration_s(text: str) -> float:
+    """Seconds of `90s`, `15m`, `2h`, `1d` or `1h30m`; ValueError says what is accepted."""
+    parts = DURATION.fullmatch(text.strip())
+    if parts is None or not any(parts.groups()):
+        raise ValueError(f"{text!r} is no duration: write for example 90s, 15m, 2h, 1d or 1h30m")
+    total = sum(int(part or 0) * each for part, each in zip(parts.groups(), SECONDS, strict=True))
+    if total == 0:
+        raise ValueError(f"{text!r} lasts no time at all: write for example 15m")
+    if total > LONGEST_S:
+        raise ValueError(f"{text!r} is more than a year: leave it out to mean for ever")
+    return float(total)
+
+
+def moment_s(text: str, *, now_s: float, toward: Toward) -> float:
+    """Epoch seconds of a moment; ValueError says what is accepted.
+
+    `14:20` is the last one (past) or the next one (future); `2h` is so long ago, or from
+    now; `2026-11-18` is its midnight.
+    """
+    text = text.strip()
+    if DURATION.fullmatch(text) and text:
+        away_s = duration_s(text)
+        return now_s - away_s if toward == "past" else now_s + away_s
+    if CLOCK.fullmatch(text):
+        return _nearest(text, now_s=now_s, toward=toward)
+    if not DATE.fullmatch(text) and not MOMENT.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no moment: write for example 14:20, 2026-11-18 14:20, 2026-11-18T14:20:00+01:00, "
+            f"or 2h for two hours {'ago' if toward == 'past' else 'from now'}"
+        )
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as wrong:
+        raise ValueError(f"{text!r} is no moment: {wrong}") from None
+    found_s = found.timestamp() if found.tzinfo else _here(found, text)
+    if toward == "future" and found_s <= now_s:
+        raise ValueError(f"{text!r} is over, it is {shown(now_s)}: name a moment to come")
+    if toward == "past" and found_s > now_s:
+        raise ValueError(f"{text!r} is still to come, it is {shown(now_s)}: name a moment that is over")
+    return found_s
+
+
+def shown(at_s: float, *, seconds: bool = True) -> str:
+    """`2026-11-18 14:20:00 CET`."""
+    return f"{_local(at_s):%Y-%m-%d %H:%M{':%S' if seconds else ''} %Z}"
+
+
+def clock(at_s: float) -> str:
+    """`14:20:00`; for tables that name day and zone elsewhere."""
+    return f"{_local(at_s):%H:%M:%S}"
+
+
+def day(at_s: float) -> str:
+    """`Wed 18 Nov 2026`."""
+    return f"{_local(at_s):%a %d %b %Y}"
+
+
+def zone(at_s: float) -> str:
+    """`CET`: the zone's name at that moment."""
+    return f"{_local(at_s):%Z}"
+
+
+def lasting(seconds: float) -> str:
+    """`4 s`, `4 min 30 s`, `2 h 5 min`, `3 d 4 h`: two units at most."""
+    left = round(seconds)
+    if left < 1:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
+    parts = []
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def _nearest(text: str, *, now_s: float, toward: Toward) -> float:
+    """The last or the next time that the clock shows this."""
+    hour, minute, *second = (int(part) for part in text.split(":"))
+    if hour > 23 or minute > 59 or any(one > 59 for one in second):
+        raise ValueError(f"{text!r} is on no clock: hours go from 0 to 23, minutes and seconds from 0 to 59")
+    today = datetime.fromtimestamp(now_s).replace(
+        hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0
+    )
+    found_s = _here(today, text)
+    if toward == "past" and found_s > now_s:
+        return _here(today - timedelta(days=1), text)
+    if toward == "future" and found_s <= now_s:
+        return _here(today + timedelta(days=1), text)
+    return found_s
+
+
+def _here(naive: datetime, text: str) -> float:
+    """A wall-clock moment of the reader's zone."""
+    first, second = (naive.replace(fold=fold).timestamp() for fold in (0, 1))
+    if datetime.fromtimestamp(first).replace(fold=0) != naive.replace(fold=0):
+        raise ValueError(f"{text!r} does not exist here: the clocks went forward over it")
+    if first != second:
+        raise ValueError(
+            f"{text!r} was there twice, the clocks went back: write {_iso(first)} or {_iso(second)}"
+        )
+    return first
+
+
+def _iso(at_s: float) -> str:
+    return _local(at_s).isoformat(timespec="seconds")
+
+
+def _local(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s).astimezone()

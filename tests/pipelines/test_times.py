@@ -1,0 +1,97 @@
+"""What people write as durations and moments, in a zone with summer time."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from pipelines import times
+
+pytestmark = pytest.mark.fast
+
+NOW_S = datetime(2026, 11, 18, 13, 30, tzinfo=UTC).timestamp()  # 14:30 in Berlin
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def utc(*parts):
+    return datetime(*parts, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("2h", 7200), ("1d", 86_400), ("1h30m", 5400), (" 1d2h3m4s ", 93_784)],
+)
+def test_durations(text, seconds):
+    assert times.duration_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "h", "2 h", "1.5h", "-2h", "30m1h", "2hours", "0s", "0h0m", "400d", "٣h", "1e3s", "nan"]
+)
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError, match=r"write for example|for ever"):
+        times.duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "toward", "at_s"),
+    [
+        ("14:20", "past", utc(2026, 11, 18, 13, 20)),
+        ("14:40", "past", utc(2026, 11, 17, 13, 40)),
+        ("14:40", "future", utc(2026, 11, 18, 13, 40)),
+        ("9:00", "future", utc(2026, 11, 19, 8)),
+        ("14:30:01", "past", utc(2026, 11, 17, 13, 30, 1)),
+        ("2h", "past", NOW_S - 7200),
+        ("2h", "future", NOW_S + 7200),
+        ("2026-11-18", "past", utc(2026, 11, 17, 23)),
+        ("2026-07-01 12:00", "past", utc(2026, 7, 1, 10)),
+        ("2026-11-18T13:20:00Z", "past", utc(2026, 11, 18, 13, 20)),
+        ("2026-11-18T08:20:00-05:00", "past", utc(2026, 11, 18, 13, 20)),
+        ("2026-10-25T02:30:00+02:00", "past", utc(2026, 10, 25, 0, 30)),
+    ],
+)
+def test_moments(text, toward, at_s):
+    assert times.moment_s(text, now_s=NOW_S, toward=toward) == at_s
+
+
+@pytest.mark.parametrize(
+    ("text", "toward", "said"),
+    [
+        ("yesterday", "past", "no moment"),
+        ("", "past", "no moment"),
+        ("25:00", "past", "on no clock"),
+        ("14:61", "past", "on no clock"),
+        ("2026-02-30", "past", "no moment"),
+        ("18.11.2026", "past", "no moment"),
+        ("2026-11-18 15:00", "past", "still to come, it is 2026-11-18 14:30:00 CET"),
+        ("2026-11-18 14:00", "future", "is over"),
+        ("2026-03-29 02:30", "past", "does not exist here"),
+        ("2026-10-25 02:30", "past", "2026-10-25T02:30:00\\+02:00 or 2026-10-25T02:30:00\\+01:00"),
+    ],
+)
+def test_what_is_no_moment(text, toward, said):
+    with pytest.raises(ValueError, match=said):
+        times.moment_s(text, now_s=NOW_S, toward=toward)
+
+
+def test_a_moment_is_shown_with_its_zone():
+    assert times.shown(NOW_S) == "2026-11-18 14:30:00 CET"
+    assert times.shown(utc(2026, 7, 1, 10)) == "2026-07-01 12:00:00 CEST"
+    assert times.moment_s(times.shown(NOW_S)[:19], now_s=NOW_S, toward="past") == NOW_S
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (0.4, "0.4 s"), (59.6, "1 min"), (270, "4 min 30 s"), (3600, "1 h"), (7500, "2 h 5 min"),
+     (3601, "1 h"), (270_000, "3 d 3 h")],
+)  # fmt: skip
+def test_how_long_it_lasts(seconds, said):
+    assert times.lasting(seconds) == said
