@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.plans import FILES
 
+from . import timetable
 from .settings import (
     BrokerSettings,
     DeploymentSettings,
@@ -143,6 +144,8 @@ class _Reader:
                 f"needs scale_out_min <= scale_out <= scale_out_max, got "
                 f"{job.scale_out_min}, {job.scale_out}, {job.scale_out_max}",
             )
+        for key, problem in timetable.mistakes(job).items():
+            self.wrong(f"{path}.{key}", problem)
         if job.attach and job.checkpoint is None:
             self.wrong(f"{path}.checkpoint", "an attached job needs the path of its checkpoint")
         if job.attach and job.mode == "apply":

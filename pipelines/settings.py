@@ -207,6 +207,13 @@ class JobSettings:
         at_least=0,
         help="Executors are removed only down to the most that was needed within this window.",
     )
+    blackouts: tuple[str, ...] = key(
+        (),
+        help="Windows in which nothing changes, and neither a profile nor a live drill begins: "
+        "`Mon-Fri 08:00-18:00`, `daily 22:00-02:00`, `2026-11-27 00:00-24:00`. With `no-scale-in` behind it "
+        "the job may still grow.",
+    )
+    time_zone: str = key("UTC", help="By whose clock blackouts and schedules are meant, `Europe/Berlin`.")
 
     # profiling
     strategy: Strategy = key("adaptive", choices=get_args(Strategy), help="How the capacity is searched.")
@@ -227,7 +234,16 @@ class JobSettings:
         help="Where profiling takes its events: a Parquet path, or `generator:NAME`. Default: a recording of "
         "the input topics.",
     )
-    allow_live_drills: bool = key(False, help="Whether failures may be injected into the live job.")
+    profile_cron: str | None = key(
+        None,
+        help="When the job is profiled again, `0 3 * * Sun`. Default: only when its models have drifted.",
+    )
+    drill_cron: str | None = key(
+        None, help="When the job's failures are drilled, `0 4 * * Sat`; on a copy. Default: only by hand."
+    )
+    allow_live_drills: bool = key(
+        False, help="Whether failures may be injected into the live job, outside every blackout."
+    )
 
 
 @dataclass(frozen=True)
