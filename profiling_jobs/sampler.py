@@ -17,6 +17,7 @@ from .errors import HeadroomError
 from .ports import Metrics, Sample
 from .timeline import Timeline
 
+KEPT_S = 3600.0  # judgement: many evaluation intervals; six hours of ten jobs were over a gigabyte
 EVERY_S = 1.0  # judgement: latency is known to a part of this, and a round costs some 30 ms
 
 
@@ -77,14 +78,14 @@ class Sampler:
         with self._turn:
             if self._failed is not None:
                 raise self._failed
-            yield self._timelines.setdefault(name, Timeline())
+            yield self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
 
     def round(self) -> None:
         """Sample every job once, now."""
         names = tuple(self._names())
         for name, found in self._sample(names).items():
             with self._turn:
-                timeline = self._timelines.setdefault(name, Timeline())
+                timeline = self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
                 if isinstance(found, HeadroomError):
                     timeline.miss(self._clock(), str(found))
                 else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -112,7 +112,8 @@ class Timeline:
             # Where no commit has led to it: a rollback, or an offset whose time nobody knows.
             self._progress(sample.committed, log_start, None)
         processed = self._position[1] if self._position else Unknown("nothing was committed yet")
-        self._points.append(Point(sample, arrived, processed))
+        kept = _sharing(sample, before.sample) if before else sample
+        self._points.append(Point(kept, arrived, processed))
         self._forget(sample.at_s - self._kept_s)
 
     def miss(self, at_s: float, reason: str) -> None:
@@ -273,6 +274,33 @@ class Timeline:
             del self._points[: self._first(before_s)]
             self._done = [done for done in self._done if done.at_s >= before_s]
             self._gaps = [gap for gap in self._gaps if gap.at_s >= before_s]
+
+
+def _sharing(sample: Sample, before: Sample) -> Sample:
+    """The same sample, made of what is kept already where it says the same: most of it does not change.
+
+    Without it ten jobs of twelve partitions take 200 MB an hour.
+    """
+    committed = sample.committed
+    if not isinstance(committed, Unknown) and not isinstance(before.committed, Unknown):
+        committed = _alike(committed, before.committed)
+    commits = sample.commits
+    if not isinstance(committed, Unknown):
+        commits = tuple(Commit(one.batch, one.at_s, _alike(one.ends, committed)) for one in commits)
+    return replace(
+        sample,
+        head=_alike(sample.head, before.head),
+        log_start=_alike(sample.log_start, before.log_start),
+        committed=committed,
+        commits=commits,
+    )
+
+
+def _alike(offsets: Offsets, kept: Offsets) -> Offsets:
+    """The kept ones if they are the same, else at least with their names of the partitions."""
+    if offsets == kept:
+        return kept
+    return {part: offsets[part] for part in kept} if offsets.keys() == kept.keys() else offsets
 
 
 def _fresh(points: Sequence[Point]) -> list[Point]:

@@ -217,6 +217,25 @@ def test_the_load_of_executors_leaves_out_warm_up_and_losses() -> None:
     np.testing.assert_array_equal(load.records_rps["1"], [np.nan, np.nan, 700.0])
 
 
+def test_samples_are_kept_as_they_came_and_what_they_share_only_once() -> None:
+    timeline, came, done = Timeline(), [], (0, 0)
+    for at in range(100):
+        if at % 5 == 0:
+            done = (10 * at, 7 * at)
+        ends = (10 * at, 10 * at, 5) if at >= 50 else (10 * at, 10 * at)
+        start = dict.fromkeys(offsets(*ends), 0 if at < 70 else 300)
+        commits = (Commit(at, at - 0.5, offsets(*done)),) if at % 5 == 0 else ()
+        known = UNREAD if 20 <= at < 25 else offsets(*done)
+        came.append(sample(float(at), offsets(*ends), known, log_start=start, commits=commits))
+        timeline.add(came[-1])
+    kept = [point.sample for point in timeline.points(0.0, 100.0)]
+    assert kept == came
+    assert len({id(one.log_start) for one in kept}) == 3
+    assert len({id(one.committed) for one in kept}) == 20
+    assert len({id(part) for one in kept for part in one.head}) == 2 + 3
+    assert len({id(part) for one in kept[25:] for commit in one.commits for part in commit.ends}) == 2
+
+
 def test_old_samples_are_forgotten() -> None:
     timeline = Timeline(kept_s=60.0)
     for at in range(1000):
