@@ -311,6 +311,7 @@ def main(arguments: list[str]) -> int:
     try:
         offsets = LogOffsets(replay.brokers, topic=replay.topic)
         work = prepared(replay, len(offsets.ends()))
+        pa.default_memory_pool().release_unused()  # of a generator, which is not asked again
         say(f"{work.source.records:,} records of {replay.source} to {replay.topic}, {replay.tasks} tasks")
         send(session(f"replay-{replay.topic}", conf(replay)), work, offsets)
     except (HeadroomError, Misuse) as error:
