@@ -1,0 +1,232 @@
+"""May this model take charge?
+
+Every kind has its checks; one that failed keeps the old champion in charge, a warning does not.
+
+    workload    enough_points  held_out_error  interval_coverage  not_worse_than_naive
+    capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_drills
+    latency     enough_points  held_out_error  interval_coverage  monotone
+    recovery    enough_points  held_out_error  interval_coverage  comes_back  agrees_with_drills
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from models.capacity import CapacityModel
+from models.downtime import DowntimeModel
+from models.latency import LatencyModel
+from models.quantities import Interval, Unknown
+from models.workload import Forecaster
+
+from .model_documents import Document, rebuilt
+from .verdicts import (
+    LEVEL,
+    Check,
+    Evidence,
+    Figures,
+    Outcome,
+    Verdict,
+    agrees_with_drills,
+    held_out_error,
+    interval_coverage,
+    rare,
+)
+
+CAPACITY_ERROR = 0.15  # as recoveries are promised to be foretold on real Spark
+FORECAST_ERROR = 1.0  # of everything that arrived: more is a broken scale, and not a bursty load
+FORECAST_WARNING = 0.3  # judgement: the band is then so wide that executors are spent on it
+NAIVE_SHARE = 1.25  # judgement: what four horizons can tell apart
+NAIVE_SLACK = 0.02  # of the mean rate: errors below that decide nothing (models.workload.backtest)
+COVERAGE_ERRORS = 2.0  # standard errors of as many values as there were horizons: steps hang together
+DOWNTIME_ERROR = 1.0  # judgement: a factor of two; downtimes of one kind differ by that (downtime_priors)
+FEWEST_SIZES = 2  # one does not show how capacity rises
+GOOD_SIZES = 4  # from there on a form can be named (models.capacity.choice)
+GOOD_LATENCIES = 8  # judgement: four of each kind
+ROUNDING = 1e-6
+GRID = 9  # utilisations between 0.1 and 0.95 at which latency must rise
+
+
+def judged(document: Document, evidence: Evidence) -> tuple[Verdict, ...]:
+    """Every check of this document's kind."""
+    kind = str(document["kind"])
+    model = rebuilt(document, kind=kind)
+    if isinstance(model, Unknown):
+        return not_judged(kind, model)
+    figures: Mapping[str, Any] = document["figures"]
+    return tuple(check(model, document, figures, evidence) for check in CHECKS[kind].values())
+
+
+def not_judged(kind: str, why: Unknown) -> tuple[Verdict, ...]:
+    """There is no model: the first check fails and says why, the others have nothing to say."""
+    first, *others = CHECKS[kind]
+    nothing = "there is no model to check"
+    return (Verdict(first, "failed", why.reason), *(Verdict(name, "warned", nothing) for name in others))
+
+
+def _enough_arrivals(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    seen, reach_s = int(figures["rates_seen"]), model.steps * model.step_s
+    name, said = "enough_points", f"{seen} steps of {model.step_s:g} s were seen"
+    if reach_s < evidence.horizon_s * (1 - 1e-9):
+        said = f"it reaches {reach_s:.0f} s and decisions need {evidence.horizon_s:.0f} s: fit it again"
+        return Verdict(name, "failed", said, reach_s, evidence.horizon_s)
+    if seen < 4 * model.steps:
+        said += f", less than four horizons of {reach_s:.0f} s: the band is widened by a prior"
+        return Verdict(name, "warned", said, seen, 4 * model.steps)
+    return Verdict(name, "passed", said, seen, 4 * model.steps)
+
+
+def _forecast_error(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    error = figures.get("held_out_error")
+    if error is None:
+        return Verdict("held_out_error", "warned", "the history is too short to leave its newest part out")
+    said = (
+        f"the newest {figures['held_out_horizons']:.0f} horizons were foretold with an error of {error:.1%}"
+    )
+    outcome: Outcome = (
+        "failed" if error > FORECAST_ERROR else "warned" if error > FORECAST_WARNING else "passed"
+    )
+    said += f" of everything that arrived; up to {FORECAST_WARNING:.0%} is usual"
+    return Verdict("held_out_error", outcome, said, error, FORECAST_ERROR)
+
+
+def _forecast_coverage(
+    model: Forecaster, document: Document, figures: Figures, evidence: Evidence
+) -> Verdict:
+    covered, horizons = figures.get("interval_coverage"), figures.get("held_out_horizons", 0)
+    if covered is None:
+        return Verdict("interval_coverage", "warned", "the history is too short to leave its newest part out")
+    least = max(0.0, LEVEL - COVERAGE_ERRORS * math.sqrt(LEVEL * (1 - LEVEL) / horizons))
+    said = f"{covered:.0%} of the newest {horizons:.0f} horizons lie in the 90 % band; {least:.0%} must"
+    return Verdict("interval_coverage", "passed" if covered >= least else "failed", said, covered, least)
+
+
+def _naive(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    name, naive = "not_worse_than_naive", figures.get("naive_mae_rps")
+    if naive is None:
+        return Verdict(name, "warned", "the history is too short for a comparison; its back-test chose it")
+    mae = figures["held_out_mae_rps"]
+    bound = NAIVE_SHARE * naive + NAIVE_SLACK * figures["held_out_mean_rps"]
+    said = f"off by {mae:,.0f} records/s where the better naive forecast was off by {naive:,.0f}"
+    return Verdict(name, "passed" if mae <= bound else "failed", said, mae, bound)
+
+
+def _enough_sizes(model: CapacityModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    sizes = model.saturated_at
+    name, where = "enough_points", ", ".join(map(str, sizes)) or "none"
+    said = f"saturated at {len(sizes)} scale-outs ({where}) in {figures['measurements']} measurements"
+    asked = [s for s in evidence.candidates if isinstance(model.predict(s), Unknown)]
+    count = float(len(sizes))
+    if evidence.candidates and len(asked) == len(evidence.candidates):
+        said += "; nothing can be said of any candidate: profile more scale-outs"
+        return Verdict(name, "failed", said, count, FEWEST_SIZES)
+    if not sizes or (len(sizes) < FEWEST_SIZES and len(evidence.candidates) > 1):
+        return Verdict(name, "failed", f"{said}; {FEWEST_SIZES} are needed", count, FEWEST_SIZES)
+    if "engine" not in document:
+        return Verdict(name, "warned", f"{said}; what a batch costs is not known, decisions hold", count)
+    if asked:
+        said += f"; unknown at {', '.join(map(str, asked))}"
+    thin = len(sizes) < min(GOOD_SIZES, len(evidence.candidates) or GOOD_SIZES)
+    return Verdict(name, "warned" if thin or asked else "passed", said, count, FEWEST_SIZES)
+
+
+def _capacity_rises(
+    model: CapacityModel, document: Document, figures: Figures, evidence: Evidence
+) -> Verdict:
+    sizes = sorted({*evidence.candidates, *model.saturated_at})
+    known = [(s, found) for s in sizes if isinstance(found := model.predict(s), Interval)]
+    for (small, one), (large, other) in itertools.pairwise(known):
+        if other.mid < one.mid * (1 - ROUNDING):
+            said = f"{large} executors sustain {other.mid:,.0f} records/s, {small} sustain {one.mid:,.0f}"
+            return Verdict("monotone", "failed", said)
+    return Verdict("monotone", "passed", "more executors never sustain less")
+
+
+def _enough_latencies(
+    model: LatencyModel, document: Document, figures: Figures, evidence: Evidence
+) -> Verdict:
+    count = len(model.measurements)
+    said = f"{count} measurements have a latency and a known capacity"
+    bounded = math.isfinite(model.clusters.normal_up_to_ms)
+    if not bounded:
+        said += "; none of them stands out, so nothing is called abnormal that was not overload"
+    outcome: Outcome = "passed" if bounded and count >= GOOD_LATENCIES else "warned"
+    return Verdict("enough_points", outcome, said, count, GOOD_LATENCIES)
+
+
+def _abnormal(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    count = len(model.measurements)
+    wrong = int(figures["abnormal_fp"] + figures["abnormal_fn"])
+    said = f"{count - wrong} of {count} measurements that were left out were rightly told normal or abnormal"
+    share = wrong / count
+    outcome: Outcome = "failed" if rare(count - wrong, count) else "passed"
+    return Verdict("held_out_error", outcome, said, share, 1 - LEVEL)
+
+
+def _latency_rises(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    sizes = sorted({m.scale_out for m in model.measurements})
+    for size in sizes:
+        capacity = model.capacity.predict(size)
+        if isinstance(capacity, Unknown):
+            continue
+        before = 0.0
+        for step in range(GRID):
+            found = model.predict(size, capacity.mid * (0.1 + 0.85 * step / (GRID - 1)))
+            if isinstance(found, Unknown):
+                break
+            if found.mid < before * (1 - ROUNDING):
+                said = f"at {size} executors latency falls from {before:,.0f} to {found.mid:,.0f} ms"
+                return Verdict("monotone", "failed", f"{said} as the rate grows")
+            before = found.mid
+    return Verdict("monotone", "passed", "latency never falls as the rate grows")
+
+
+def _enough_events(model: DowntimeModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    counts = {kind: model.events(kind) for kind in evidence.failure_kinds}
+    none = [kind for kind, count in counts.items() if not count]
+    said = ", ".join(f"{kind} {count}" for kind, count in counts.items()) or "no failure kind is promised"
+    if none:
+        prior = "; ".join(model.describe(kind) for kind in none)
+        return Verdict("enough_points", "warned", f"events: {said}. {prior}", min(counts.values()), 1)
+    return Verdict("enough_points", "passed", f"events: {said}", min(counts.values(), default=0), 1)
+
+
+def _comes_back(model: DowntimeModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    for kind in evidence.failure_kinds:
+        lost = model.lost_share(kind)
+        if lost >= 0.5:
+            said = f"the job came back from less than half of its {kind}: no scale-out can promise that away"
+            return Verdict("comes_back", "warned", said, lost, 0.5)
+    return Verdict("comes_back", "passed", "the job comes back from every failure that is promised")
+
+
+CHECKS: Mapping[str, Mapping[str, Check]] = {
+    "workload": {
+        "enough_points": _enough_arrivals,
+        "held_out_error": _forecast_error,
+        "interval_coverage": _forecast_coverage,
+        "not_worse_than_naive": _naive,
+    },
+    "capacity": {
+        "enough_points": _enough_sizes,
+        "held_out_error": held_out_error(CAPACITY_ERROR, "saturated run"),
+        "interval_coverage": interval_coverage("saturated run"),
+        "monotone": _capacity_rises,
+        "agrees_with_drills": agrees_with_drills,
+    },
+    "latency": {
+        "enough_points": _enough_latencies,
+        "held_out_error": _abnormal,
+        "interval_coverage": interval_coverage("latency value"),
+        "monotone": _latency_rises,
+    },
+    "recovery": {
+        "enough_points": _enough_events,
+        "held_out_error": held_out_error(DOWNTIME_ERROR, "downtime"),
+        "interval_coverage": interval_coverage("downtime"),
+        "comes_back": _comes_back,
+        "agrees_with_drills": agrees_with_drills,
+    },
+}
