@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from models import control
 from models.control import Settings, State
 from models.control.deciding import Decider, Decision, Models, Situation
+from models.control.step import NO_DIGITS
 from models.observation import Observation
 from models.quantities import Instruction, Scale, Unknown
 
@@ -92,7 +93,7 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
     said = directing.directives(job, loop=loop, memory=memory, now_s=now_s)
     settings = _with_models(settings, charge, memory)
     state = memory.control.with_settings(settings).with_directives(said)
-    state, order, worries = followed(
+    state, order, worries, trouble = followed(
         state, order=memory.order, outcome=outcome(loop.store, job), said=said, now_s=now_s
     )
     state, instructions = _stepped(state, replace(seen.observation, forecast=foreseen.forecast), now_s)
@@ -101,8 +102,8 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
         order = Order(epoch, state.change.before, first.to, state.change.origin, first.reason, now_s)
     else:
         order = still_ordered(state, order)
-    worries += tuple(why for why in (memory.trouble, *seen.trouble) if why)
-    alarms, told_at_s = _own_alarms(memory, worries, settings, now_s)
+    worries += tuple(why for why in (memory.trouble, seen.down) if why)
+    alarms, told_at_s = _own_alarms(job, memory, state, worries, now_s)
     after = Memory(
         control=state,
         epoch=epoch,
@@ -126,7 +127,7 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
     evaluation = replace(
         evaluation,
         alarms=[*evaluation.alarms, *alarms],
-        trouble=list(worries),
+        trouble=[*worries, *trouble, *seen.trouble],
         orders=directing.told(said),
         apply=pending(job, order=order, loop=loop, now_s=now_s),
     )
@@ -185,13 +186,17 @@ def _stepped(state: State, seen: Observation, now_s: float) -> tuple[State, list
 
 
 def _own_alarms(
-    memory: Memory, worries: Sequence[str], settings: Settings, now_s: float
+    job: str, memory: Memory, after: State, worries: Sequence[str], now_s: float
 ) -> tuple[list[str], dict[str, float]]:
     """What the loop itself has to say, not again within `alarm_every_s`."""
+    settings = after.settings
     told = {key: at_s for key, at_s in memory.told_at_s.items() if now_s - at_s < settings.alarm_every_s}
+    blind_s = now_s - min(after.missing_since_s, now_s)
+    if blind_s >= max(settings.missing_for_s, settings.interval_s):
+        worries = (*worries, f"{job} cannot be seen for {blind_s:.0f} s: its size is held")
     alarms = []
     for worry in worries:
-        key = worry.split(":")[0]
+        key = worry.split(":")[0].translate(NO_DIGITS)
         if key not in told:
             told[key] = now_s
             alarms.append(worry)

@@ -98,7 +98,7 @@ class Evaluation:
     quarantined: Sequence[Json] = ()
     """Sizes that did not work: `scale_out`, `direction` (out: and more; in: and fewer), `until_s`, `why`."""
     trouble: Sequence[str] = ()
-    """What could not be read or done at this tick, each with what to do about it."""
+    """What could not be read or done at this tick, also where it is no reason for an alarm."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, numbers to five digits."""

@@ -19,18 +19,21 @@ from .directing import forbids
 
 def followed(
     state: State, *, order: Order | None, outcome: Outcome | None, said: Directives, now_s: float
-) -> tuple[State, Order | None, tuple[str, ...]]:
-    """The state that knows what became of the order, the order if it still stands, and what is wrong."""
+) -> tuple[State, Order | None, tuple[str, ...], tuple[str, ...]]:
+    """The state that knows what became of the order, and the order if it still stands.
+
+    Then what somebody has to look at, and what is only to be written down.
+    """
     change = state.change
     if order is None or change is None or change.problem or not math.isinf(change.took_effect_at_s):
-        return state, None, ()
+        return state, None, (), ()
     if outcome is None or outcome.epoch != order.epoch:
-        return _waiting(state, order, said, now_s)
+        return *_waiting(state, order, said, now_s), ()
     state = control.begun(state, at_s=outcome.begun_at_s)
     if outcome.state == "refused":
-        return control.refused(state, why=outcome.problem), None, ()
-    worries = (f"{_named(order)} has not worked yet: {outcome.problem}",) if outcome.problem else ()
-    return state, order, worries
+        return control.refused(state, why=outcome.problem), None, (), ()
+    trouble = (f"{_named(order)} has not worked yet: {outcome.problem}",) if outcome.problem else ()
+    return state, order, (), trouble
 
 
 def still_ordered(state: State, order: Order | None) -> Order | None:

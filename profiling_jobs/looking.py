@@ -32,6 +32,9 @@ class Look:
     rates: Rates
     anchor: Anchor | None
     trouble: tuple[str, ...]
+    """What could not be read."""
+    down: str
+    """Why the job does not run, if it does not and nobody starts it again."""
 
 
 def look(
@@ -49,7 +52,7 @@ def look(
         if timeline.gaps and (isinstance(timeline.last, Unknown) or _is_newer(timeline)):
             trouble.append(f"the metrics could not be read: {timeline.gaps[-1].reason}")
         anchor = memory.anchor if isinstance(timeline.last, Unknown) else Anchor.of(timeline.last.sample)
-    return Look(seen, status, rates, anchor, tuple(trouble))
+    return Look(seen, status, rates, anchor, tuple(trouble), _down(job, status))
 
 
 def _status(job: str, loop: Loop, trouble: list[str]) -> Status | Unknown:
@@ -58,9 +61,13 @@ def _status(job: str, loop: Loop, trouble: list[str]) -> Status | Unknown:
     except HeadroomError as error:
         trouble.append(f"the deployment could not be read: {error}")
         return Unknown(str(error))
-    if status.state in ("stopped", "failed"):
-        trouble.append(f"{job} does not run, it is {status.state}: {status.reason}")
     return status
+
+
+def _down(job: str, status: Status | Unknown) -> str:
+    if isinstance(status, Unknown) or status.state not in ("stopped", "failed"):
+        return ""
+    return f"{job} does not run, it is {status.state}: {status.reason or 'start it again'}"
 
 
 def _observation(
@@ -77,9 +84,8 @@ def _observation(
         seen = nothing(last.at_s, found) if isinstance(found, Unknown) else found
     if isinstance(status, Unknown):
         return replace(seen, scale_out=status)
-    if status.state in ("stopped", "failed"):
-        why = Unknown(f"the job does not run, it is {status.state}: {status.reason or 'start it again'}")
-        return replace(seen, scale_out=why)
+    if down := _down("the job", status):
+        return replace(seen, scale_out=Unknown(down))
     return replace(seen, scale_out=status.declared_scale_out, executors_alive=status.executors_alive)
 
 

@@ -1,0 +1,833 @@
+"""What does the loop do to a job over hours, through the store, the deployments and the metrics?
+
+The job is the queueing twin; its clock is stepped. A `Daemon` is what survives in one process: its readings
+and what it remembers. Everything else goes through the store, so that a new daemon on the same store is a
+restart, and two of them are two daemons.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.capacity import CapacityModel
+from models.control import Blackout, Models, Settings, Situation
+from models.control.optimiser import by_optimise
+from models.downtime import DowntimeModel
+from models.optimise.engine import BatchEngine
+from models.promise import Promise
+from models.quantities import Interval, Measurement, Unknown
+from models.simulation.behaviour import Behaviour, Platform
+from models.simulation.cluster import Cluster
+from models.simulation.store import MemoryStore
+from models.workload import Forecaster
+from models.workload.naive_forecast import naive_forecaster
+from pipelines.resources.simulated import (
+    SimulatedClock,
+    SimulatedDeployments,
+    SimulatedFailures,
+    SimulatedMetrics,
+)
+from pipelines.resources.sqlite_store import SqliteStore
+from profiling_jobs.applying import Applied, apply
+from profiling_jobs.champions import Champions, export, path_of
+from profiling_jobs.engine_inputs import EngineInputs
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+from profiling_jobs.evaluation import Evaluation, evaluate
+from profiling_jobs.loop import InCharge, Loop
+from profiling_jobs.model_documents import document, training
+from profiling_jobs.ports import Directive, Function, Plan, Rescaled
+from profiling_jobs.sampler import Sampler
+
+PER_EXECUTOR_RPS = 1_000.0
+OVERHEAD_S = 0.3
+TICK_S = 60.0
+SAMPLE_S = 15.0
+TRIGGER_S = 5.0
+START_S = 28_333_334 * TICK_S
+
+
+@dataclass(frozen=True)
+class Linear:
+    """What profiling has found: the truth, give or take 3 %."""
+
+    per_executor_rps: float = PER_EXECUTOR_RPS
+
+    def predict(self, scale_out: int) -> Interval:
+        mid = self.per_executor_rps * scale_out
+        return Interval(0.97 * mid, mid, 1.03 * mid, 0.9)
+
+
+@functools.cache
+def history() -> tuple[float, ...]:
+    """Half a day of a load that wanders by a percent from minute to minute, around 2 000 records/s."""
+    rates = [2_000.0]
+    for step in np.random.default_rng(3).normal(0.0, 20.0, 720).tolist():
+        rates.append(2_000.0 + 0.97 * (rates[-1] - 2_000.0) + step)
+    return tuple(rates[::-1])
+
+
+@functools.cache
+def forecaster() -> Forecaster:
+    found = naive_forecaster(history(), step_s=TICK_S, steps=5, seed=1)
+    assert isinstance(found, Forecaster)
+    return found
+
+
+def in_charge(**changes: Any) -> InCharge:
+    models = Models(
+        capacity=changes.pop("capacity", Linear()),
+        downtime=DowntimeModel(),
+        engine=BatchEngine(overhead_s=OVERHEAD_S, trigger_s=TRIGGER_S),
+        version=changes.pop("version", "capacity 1, recovery 1, workload 1"),
+    )
+    given: dict[str, Any] = {
+        "models": models,
+        "forecaster": forecaster(),
+        "forecaster_until_s": START_S,
+        "versions": {"workload": 1, "capacity": 1, "recovery": 1},
+        "seed": 7,
+        **changes,
+    }
+    return InCharge(**given)
+
+
+@dataclass(frozen=True)
+class Answer:
+    scale_out: int | Unknown
+    reason: str
+    feasible: bool = True
+    alarm: str | None = None
+
+
+def two_thirds(situation: Situation) -> Answer:
+    """The smallest size of which the forecast's peak and the lag take at most two thirds.
+
+    In place of the optimiser, which has its own tests and takes its time; `by_optimise` is the real one.
+    """
+    o, capacity = situation.observation, situation.settings.models.capacity
+    for needed in (o.forecast, capacity, o.lag_records):
+        if isinstance(needed, Unknown):
+            return Answer(needed, needed.reason)
+    if isinstance(o.arrival_rps, Unknown):
+        return Answer(o.arrival_rps, o.arrival_rps.reason)
+    load = max(o.forecast.peak.high, o.arrival_rps) + o.lag_records / situation.settings.promise.target_s
+    fits = [s for s in situation.candidates if capacity.predict(s).mid >= 1.5 * load]
+    if not fits:
+        return Answer(max(situation.candidates), "nothing fits", False, "the promise cannot be kept")
+    return Answer(min(fits), f"{load:.0f} records/s fit {min(fits)} executors")
+
+
+def settings(**changes: Any) -> Settings:
+    given: dict[str, Any] = {
+        "promise": Promise(180.0),
+        "max_scale_out": 12,
+        "mode": "apply",
+        "interval_s": TICK_S,
+        "trigger_s": TRIGGER_S,
+        "decide": two_thirds,
+        "scale_in_window_s": 900.0,
+        "cooldown_in_s": 300.0,
+        **changes,
+    }
+    return Settings(**given)
+
+
+@dataclass
+class World:
+    """The twin, what is agreed for each job, and what happens to its input."""
+
+    store: Any = field(default_factory=MemoryStore)
+    slots: int = 24
+
+    def __post_init__(self) -> None:
+        truth = Behaviour(capacity_rps=lambda n: PER_EXECUTOR_RPS * n, overhead_s=OVERHEAD_S)
+        names = ("orders", "clicks")
+        self.cluster = Cluster(
+            dict.fromkeys(names, truth), Platform(slots=self.slots, scale_timeout_s=20.0), now_s=START_S
+        )
+        self.deployments = SimulatedDeployments(self.cluster)
+        self.metrics = SimulatedMetrics(self.cluster)
+        self.failures = SimulatedFailures(self.cluster)
+        self.clock = SimulatedClock(self.cluster)
+        self.agreed: dict[str, Settings] = {}
+        self.loads: dict[str, Callable[[float], float]] = {}
+        self.charge: Callable[[str], InCharge | Unknown] = lambda job: in_charge()
+        self.blackout: Callable[[str, float], Blackout | None] = lambda job, now_s: None
+        self.daemon = self.restarted()
+
+    def launch(
+        self,
+        job: str = "orders",
+        *,
+        executors: int = 4,
+        load: float | Callable[[float], float] = 2_000.0,
+        **agreed: Any,
+    ) -> World:
+        """`load` is the rate by the seconds since the story began."""
+        self.agreed[job] = settings(**agreed)
+        self.loads[job] = load if callable(load) else lambda at_s: load
+        self.cluster.topics.create(f"{job}-in", partitions=2, at_s=self.cluster.now_s)
+        self.deployments.launch(
+            Plan(
+                name=job,
+                job=job,
+                role="live",
+                program=Function("story:build"),
+                scale_out=executors,
+                inputs={"events": f"{job}-in"},
+                outputs={},
+                checkpoint=f"/checkpoints/{job}",
+                trigger_s=TRIGGER_S,
+            )
+        )
+        return self
+
+    def restarted(self) -> Daemon:
+        """A daemon that has just been started on this store."""
+        return Daemon(self)
+
+    @property
+    def at_s(self) -> float:
+        return self.cluster.now_s - START_S
+
+    def pass_time(self, until_s: float, daemons: tuple[Daemon, ...] = ()) -> None:
+        """Until so many seconds since the story began; the samplers sample."""
+        while self.at_s < until_s - 1e-6:
+            for job, load in self.loads.items():
+                self.cluster.topics.flow(f"{job}-in", load(self.at_s), at_s=self.cluster.now_s)
+            self.cluster.advance(min(SAMPLE_S, until_s - self.at_s))
+            for daemon in daemons or (self.daemon,):
+                daemon.sampler.round()
+
+    def run(
+        self,
+        *,
+        minutes: int,
+        happens: dict[int, Callable[[], object]] | None = None,
+        applies: bool = True,
+        daemons: tuple[Daemon, ...] = (),
+    ) -> Story:
+        """So many ticks; what `happens` happens between the tick of that minute and the next."""
+        story = Story(self)
+        first = round(self.at_s / TICK_S)
+        for minute in range(first + 1, first + minutes + 1):
+            self.pass_time(minute * TICK_S, daemons)
+            for daemon in daemons or (self.daemon,):
+                for job in self.agreed:
+                    story.add(job, daemon.tick(job))
+            for daemon in daemons or (self.daemon,):
+                for job in self.agreed:
+                    if applies:
+                        story.applied += daemon.carry_out(story.last(job))
+            if happens and minute in happens:
+                happens[minute]()
+        return story
+
+
+class Daemon:
+    """What one process has in memory."""
+
+    count = 0
+
+    def __init__(self, world: World) -> None:
+        Daemon.count += 1
+        self.name = f"daemon-{Daemon.count}"
+        self.world = world
+        self.sampler = Sampler(world.metrics, lambda: tuple(world.agreed), clock=world.clock.now_s)
+        self.runs: set[str] = set()
+        self.loop = Loop(
+            store=world.store,
+            deployments=world.deployments,
+            readings=self.sampler,
+            champions=lambda job: world.charge(job),
+            clock=world.clock,
+            failures=world.failures,
+            blackout=lambda job, now_s: world.blackout(job, now_s),
+        )
+
+    def tick(self, job: str = "orders") -> Evaluation:
+        world = self.world
+        return evaluate(job, settings=world.agreed[job], loop=self.loop, now_s=world.clock.now_s())
+
+    def carry_out(self, evaluation: Evaluation) -> list[Applied]:
+        """One run per key, as an orchestrator does."""
+        order, job = evaluation.apply, evaluation.job
+        if order is None or order["key"] in self.runs:
+            return []
+        self.runs.add(order["key"])
+        holder = f"{self.name}/{order['key']}"
+        return [
+            apply(job, epoch=order["epoch"], settings=self.world.agreed[job], loop=self.loop, holder=holder)
+        ]
+
+
+@dataclass
+class Story:
+    world: World
+    ticks: dict[str, list[Evaluation]] = field(default_factory=dict)
+    applied: list[Applied] = field(default_factory=list)
+
+    def add(self, job: str, evaluation: Evaluation) -> None:
+        self.ticks.setdefault(job, []).append(evaluation)
+
+    def last(self, job: str = "orders") -> Evaluation:
+        return self.ticks[job][-1]
+
+    def sizes(self, job: str = "orders") -> list[int]:
+        return [e.scale_out for e in self.ticks[job] if not isinstance(e.scale_out, Unknown)]
+
+    def reasons(self, job: str = "orders") -> list[str]:
+        return [e.reason for e in self.ticks[job]]
+
+    def scales(self, job: str = "orders") -> list[tuple[float, int]]:
+        """Minute and size of every change that was ordered."""
+        return [
+            (round((e.at_s - START_S) / TICK_S), e.instruction["to"])
+            for e in self.ticks[job]
+            if e.instruction["do"] == "scale"
+        ]
+
+    def worst_lag_s(self, job: str = "orders") -> float:
+        return max(e.lag_s for e in self.ticks[job][2:] if not isinstance(e.lag_s, Unknown))
+
+    def alarms(self, job: str = "orders") -> list[str]:
+        return [alarm for e in self.ticks[job] for alarm in e.alarms]
+
+    @property
+    def scaled(self) -> list[tuple[int | None, int | None]]:
+        return [(a.before, a.to) for a in self.applied if a.did == "scaled"]
+
+
+# ------------------------------------------------------------------------------------- what the load does
+
+
+def climbing(at_s: float) -> float:
+    """2 000 records/s, and from the tenth minute on 100 more each minute, up to 5 000."""
+    return float(np.clip(2_000.0 + 100.0 * math.floor(at_s / 60.0 - 10.0), 2_000.0, 5_000.0))
+
+
+def falling(at_s: float) -> float:
+    """5 000 records/s for ten minutes, then 2 000."""
+    return 5_000.0 if at_s < 600.0 else 2_000.0
+
+
+def jump(at_minute: int, to: float) -> Callable[[float], float]:
+    """2 000 records/s, from that minute on another rate."""
+    return lambda at_s: to if at_s >= at_minute * TICK_S else 2_000.0
+
+
+def test_a_steady_load_is_left_alone() -> None:
+    story = World().launch().run(minutes=20)
+    assert story.scales() == []
+    assert story.alarms() == []
+    assert all(e.apply is None for e in story.ticks["orders"])
+
+
+def test_load_rises_and_executors_come_before_the_promise_breaks() -> None:
+    story = World().launch(load=climbing).run(minutes=50)
+    assert story.sizes()[-1] >= 7
+    assert len(story.scaled) >= 3
+    assert story.worst_lag_s() < 20.0
+    for e in story.ticks["orders"]:  # never less than what arrives
+        assert not isinstance(e.scale_out, Unknown)
+        assert e.scale_out * PER_EXECUTOR_RPS > e.observation["arrival_rps"]
+
+
+def test_the_real_optimiser_decides_it_too() -> None:
+    world = World().launch(load=jump(3, 3_000.0), decide=by_optimise, candidates=(4, 6, 8), max_scale_out=8)
+    story = world.run(minutes=6)
+    assert {to for _, to in story.scales()} <= {6, 8}
+    assert story.sizes() == sorted(story.sizes())
+    assert story.sizes()[-1] > 4
+    decision = story.last().decision
+    assert {v["scale_out"] for v in decision["verdicts"]} == {4, 6, 8}
+    assert {"status", "excuses", "capacity", "probability", "worst_kind"} <= set(decision["verdicts"][0])
+    assert "recovery" in story.last().reason or "verified" in story.last().reason
+
+
+def test_load_falls_and_executors_go_only_after_the_window() -> None:
+    story = World().launch(load=falling, executors=8, scale_in_window_s=900.0).run(minutes=40)
+    assert min(story.sizes()[: 10 + 15]) >= 8
+    assert min(story.sizes()[: 10 + 15 + 8]) == 4  # what was forecast while it fell counts, too
+    assert any("scale-in window" in reason for reason in story.reasons())
+
+
+# --------------------------------------------------------------------------------------- people and modes
+
+
+def test_mode_recommend_shows_what_it_would_do_and_touches_nothing() -> None:
+    world = World().launch(load=jump(5, 4_000.0), mode="recommend")
+    story = world.run(minutes=12)
+    assert set(story.sizes()) == {4}
+    assert story.last().instruction["do"] == "hold"
+    assert story.last().instruction["would"] >= 6
+    assert "would scale to" in story.last().reason
+    assert all(e.apply is None for e in story.ticks["orders"])
+    refused = apply(
+        "orders",
+        epoch=story.last().epoch,
+        settings=world.agreed["orders"],
+        loop=world.daemon.loop,
+        holder="somebody",
+    )
+    assert refused.did == "nothing"
+
+
+def test_pause_and_resume() -> None:
+    world = World().launch(load=jump(5, 4_000.0))
+    store, start_s = world.store, START_S
+    store.direct(Directive("orders", "pause", "ann", "a release", since_s=start_s, until_s=None))
+    story = world.run(
+        minutes=20,
+        happens={12: lambda: store.resume("orders", who="ben", why="done", now_s=world.cluster.now_s)},
+    )
+    assert all(r == "paused by ann: a release" for r in story.reasons()[:12])
+    assert story.ticks["orders"][0].orders["pause"]["who"] == "ann"
+    assert story.scales()[0][0] == 13
+    assert [(row["what"], row["who"]) for row in store.audit("orders")] == [
+        ("pause", "ann"),
+        ("resume", "ben"),
+    ]
+
+
+def test_a_pin_is_taken_whatever_the_load_says_and_ends_by_itself() -> None:
+    world = World().launch(scale_in_window_s=300.0, cooldown_in_s=60.0)
+    world.store.direct(
+        Directive("orders", "pin", "ann", "a sale", since_s=START_S, until_s=START_S + 900.0, value=7)
+    )
+    story = world.run(minutes=40)
+    assert story.scales()[0] == (1, 7)
+    assert set(story.sizes()[1:14]) == {7}
+    assert story.scales()[-1][1] <= 5
+    assert "pinned to 7 executors by ann" in story.reasons()[5]
+
+
+def test_nothing_changes_in_a_blackout() -> None:
+    world = World().launch(load=jump(5, 4_000.0))
+    world.blackout = lambda job, now_s: Blackout("payday") if now_s < START_S + 900.0 else None
+    story = world.run(minutes=20)
+    assert story.scales()[0][0] == 15
+    assert set(story.reasons()[:14]) == {"blackout, nothing changes: payday"}
+    assert story.ticks["orders"][3].orders["blackout"]["why"] == "payday"
+
+
+def test_a_pause_between_the_order_and_its_execution_is_obeyed_and_holds_nothing_against_the_size() -> None:
+    world = World().launch(load=jump(5, 4_000.0))
+    story = world.run(minutes=1, applies=False)
+    while not story.scales():
+        story = world.run(minutes=1, applies=False)
+    now_s = world.cluster.now_s
+    world.store.direct(Directive("orders", "pause", "ann", "wait", since_s=now_s, until_s=now_s + 300.0))
+    assert [a.did for a in world.daemon.carry_out(story.last())] == ["nothing"]
+    assert world.cluster.job("orders").declared == 4
+    after = world.run(minutes=8)
+    assert after.ticks["orders"][1].change is None
+    assert after.alarms() == []
+    assert after.last().quarantined == []
+    assert len(after.scaled) == 1
+
+
+def test_a_foreign_edit_is_held_until_resume_even_if_the_control_state_is_lost() -> None:
+    world = World().launch(load=jump(3, 4_000.0), scale_in_window_s=300.0)
+    story = world.run(minutes=12)
+    ours = story.sizes()[-1]
+    world.cluster.job("orders").scale(5, world.cluster.now_s)  # somebody else's hands
+    story = world.run(minutes=4)
+    assert all("foreign edit: somebody set 5 executors" in r for r in story.reasons())
+    (hold,) = world.store.directives("orders", now_s=world.cluster.now_s)
+    assert (hold.kind, hold.who) == ("hold", "headroom")
+
+    control = world.store.control("orders")
+    world.store.save_control(replace(control, state={"schema": 1}), expected_epoch=control.epoch)
+    world.daemon = world.restarted()
+    story = world.run(minutes=2)
+    assert all(
+        r == f"paused by headroom: somebody set 5 executors where we had set {ours}" for r in story.reasons()
+    )
+    assert "could not be read" in story.alarms()[0]
+
+    world.store.resume("orders", who="ann", why="mine", now_s=world.cluster.now_s)
+    story = world.run(minutes=4)
+    assert story.scales()[0][1] >= 7
+
+
+# ------------------------------------------------------------------------------- what cannot be seen or known
+
+
+class Broken:
+    def predict(self, scale_out: int) -> Interval:
+        raise KeyError("coefficients")
+
+
+def raising(job: str) -> InCharge:
+    raise Misconfigured("mlflow", "is away")
+
+
+@pytest.mark.parametrize(
+    ("charge", "reason"),
+    [
+        (lambda job: Unknown("no champion yet: profile the job"), "no champion yet: profile the job"),
+        (raising, "the champions could not be read (mlflow: is away)"),
+        (lambda job: in_charge(capacity=Unknown("its digest differs")), "its digest differs"),
+        (
+            lambda job: in_charge(forecaster=Unknown("there is no workload model")),
+            "there is no workload model",
+        ),
+        (lambda job: in_charge(capacity=Broken()), "the models could not be evaluated"),
+    ],
+)
+def test_without_its_models_a_job_is_held_safely(
+    charge: Callable[[str], InCharge | Unknown], reason: str
+) -> None:
+    world = World().launch(load=jump(2, 3_000.0))
+    world.charge = charge
+    story = world.run(minutes=6)
+    assert story.scales() == []
+    assert reason in story.last().reason
+    assert isinstance(story.last().observation["arrival_rps"], float)
+
+
+def test_stale_metrics_hold_the_size() -> None:
+    world = World().launch(load=jump(4, 4_000.0))
+    world.run(minutes=3)
+    sampler = world.daemon.sampler
+    world.daemon.sampler = Sampler(world.metrics, lambda: ())  # its rounds read nothing any more
+    story = world.run(minutes=6)
+    assert story.scales() == []
+    assert "nothing new was observed" in story.reasons()[0]
+    assert "old (bound 120 s)" in story.last().reason
+    world.daemon.sampler = sampler
+    assert world.run(minutes=3).scales()
+
+
+def test_a_deployment_that_does_not_answer_holds_the_size() -> None:
+    world = World().launch(load=jump(4, 4_000.0))
+    world.run(minutes=3)
+    answer = world.deployments.status
+
+    def silent(name: str) -> Any:
+        raise NotReady("the API server does not answer")
+
+    world.deployments.status = silent  # type: ignore[method-assign]
+    story = world.run(minutes=3)
+    assert story.scales() == []
+    assert "the API server does not answer" in story.last().reason
+    assert story.alarms() == []  # one that is away for a moment
+    story = world.run(minutes=8)
+    (alarm,) = story.alarms()  # told once, not every minute
+    assert alarm.startswith("orders cannot be seen for 300 s")
+    world.deployments.status = answer  # type: ignore[method-assign]
+    assert world.run(minutes=3).scales()
+
+
+def test_a_failed_job_is_no_reason_to_scale_it() -> None:
+    world = World().launch(load=jump(4, 4_000.0))
+    world.run(minutes=3)
+    world.deployments.stop("orders")
+    story = world.run(minutes=3)
+    assert story.scales() == []
+    assert "the job does not run, it is stopped" in story.last().reason
+    assert story.alarms()[0].startswith("orders does not run, it is stopped")
+
+
+def test_a_failure_while_it_is_evaluated_is_learnt_and_changes_nothing_at_once() -> None:
+    world = World().launch()
+    world.run(minutes=5)
+    answer = world.deployments.status
+
+    def struck(name: str) -> Any:
+        world.deployments.status = answer  # type: ignore[method-assign]
+        world.failures.inject("orders", "driver_kill")
+        return answer(name)
+
+    world.deployments.status = struck  # type: ignore[method-assign]
+    story = world.run(minutes=8)
+    assert story.scales() == []
+    assert any(e.recovering and e.recovering["kind"] == "driver_kill" for e in story.ticks["orders"])
+    ((event, details),) = world.store.events("orders")
+    assert (event.kind, event.scale_out, details["origin"]) == ("driver_kill", 4, "live")
+    assert 5.0 <= event.downtime_s <= 40.0
+    assert event.downtime_s <= event.recovery_s <= 90.0
+
+
+# ---------------------------------------------------------------------------------- when a change goes wrong
+
+
+def test_a_change_that_is_refused_is_rolled_back_with_an_alarm() -> None:
+    world = World(slots=6).launch(load=jump(5, 4_000.0))
+    story = world.run(minutes=14)
+    assert [a.did for a in story.applied] == ["refused", "nothing", "scaled"]
+    (alarm,) = [a for a in story.alarms() if "scale-out failed" in a]
+    assert "free of 6: raise spark.slots" in alarm
+    assert "Back to 4 executors" in alarm
+    assert [e.instruction["to"] for e in story.ticks["orders"] if "rolled back" in e.reason] == [4]
+    assert story.last().quarantined[0]["scale_out"] == 7
+    assert story.sizes()[-1] == 6  # what is left
+
+
+def test_a_change_that_does_not_take_effect_is_rolled_back_with_an_alarm() -> None:
+    world = World().launch(load=jump(5, 4_000.0))
+    world.run(minutes=5)
+    world.cluster.platform.__dict__["executor_start_s"] = 10_000.0
+    story = world.run(minutes=12)
+    (alarm,) = [a for a in story.alarms() if "has not taken effect" in a]
+    assert "Back to 4 executors" in alarm
+    assert {a.did for a in story.applied} >= {"later", "scaled"}
+    assert story.sizes()[-1] == 4
+    assert world.cluster.job("orders").declared == 4
+
+
+def test_an_order_that_nobody_begins_is_withdrawn_and_told() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    story = world.run(minutes=12, applies=False)
+    assert len(story.scales()) >= 2
+    assert any("nobody has begun it" in alarm for alarm in story.alarms())
+    assert story.last().quarantined == []
+    keys = [e.apply["key"] for e in story.ticks["orders"] if e.apply is not None]
+    assert len(set(keys)) == len(keys) >= 4  # a run that was lost is replaced under another name
+
+
+class Died(BaseException):
+    """The process was killed here."""
+
+
+def test_a_daemon_that_dies_before_it_acts_is_replaced_and_the_change_done_once(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "store.sqlite") as store:
+        _dies_in_the_middle(World(store), before=True, after=False)
+
+
+def test_a_daemon_that_dies_after_it_acted_is_replaced_and_the_change_done_once(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "store.sqlite") as store:
+        _dies_in_the_middle(World(store), before=False, after=True)
+
+
+def _dies_in_the_middle(world: World, *, before: bool, after: bool) -> None:
+    world.launch(load=jump(4, 4_000.0))
+    changes: list[tuple[int, int]] = []
+    scale, dying = world.deployments.scale, [True]
+
+    def scale_and_die(name: str, scale_out: int, *, epoch: int) -> Rescaled:
+        if before and dying:
+            dying.clear()
+            raise Died
+        done = scale(name, scale_out, epoch=epoch)
+        if done.before != done.after:
+            changes.append((done.before, done.after))
+        if after and dying:
+            dying.clear()
+            raise Died
+        return done
+
+    world.deployments.scale = scale_and_die  # type: ignore[method-assign]
+    with pytest.raises(Died):
+        world.run(minutes=10)
+    ordered = world.store.control("orders").state["order"]
+    assert world.store.document("orders", "applied")["state"] == "begun"
+    world.daemon = world.restarted()
+    story = world.run(minutes=8)
+    assert changes == [(4, ordered["to"])]
+    assert set(story.sizes()[1:]) == {ordered["to"]}
+    assert story.alarms() == []
+    assert story.last().change is None
+    assert world.store.control("orders").state["order"] is None
+
+
+def test_a_crash_after_the_state_was_saved_loses_neither_the_evaluation_nor_the_order() -> None:
+    world = World().launch(load=jump(4, 4_000.0))
+    world.run(minutes=4)
+    world.pass_time(6 * TICK_S)
+    record = world.store.record_evaluation
+
+    def die(*args: Any, **kwargs: Any) -> bool:
+        raise Died
+
+    world.store.record_evaluation = die
+    with pytest.raises(Died):
+        world.daemon.tick()
+    world.store.record_evaluation = record
+    kept = len(world.store.evaluations("orders"))
+    world.daemon = world.restarted()
+    again = world.daemon.tick()
+    assert again.instruction["do"] == "scale"
+    assert again.apply is not None
+    assert len(world.store.evaluations("orders")) == kept + 1
+    assert [a.did for a in world.daemon.carry_out(again)] == ["scaled"]
+
+
+# --------------------------------------------------------------------------------- once, and only once
+
+
+def test_a_tick_that_is_previewed_or_retried_changes_nothing() -> None:
+    world = World().launch(load=jump(4, 4_000.0))
+    story = world.run(minutes=3)
+    world.pass_time(6 * TICK_S)
+    first = world.daemon.tick()
+    before = world.store.control("orders")
+    world.pass_time(6 * TICK_S + 20.0)
+    again, other = world.daemon.tick(), world.restarted().tick()
+    assert again.to_json() == other.to_json() == first.to_json()
+    assert world.store.control("orders") == before
+    assert len(world.store.evaluations("orders")) == len(story.ticks["orders"]) + 1
+
+
+def test_two_daemons_evaluate_once_and_apply_once(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "store.sqlite") as store:
+        world = World(store).launch(load=climbing)
+        story = world.run(minutes=40, daemons=(world.daemon, world.restarted()))
+        orders = {e.apply["epoch"]: e.apply["to"] for e in story.ticks["orders"] if e.apply is not None}
+        assert len(story.scaled) == len(orders) >= 3
+        assert [to for _, to in story.scaled] == list(orders.values())
+        assert {a.did for a in story.applied} == {"scaled", "nothing"}
+        recorded = [e["interval"] for _, e in store.evaluations("orders")]
+        assert len(set(recorded)) == len(recorded) == 40
+
+
+def test_two_daemons_at_the_same_moment_one_of_them_acts() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    story = world.run(minutes=4, applies=False)
+    while story.last().apply is None:
+        story = world.run(minutes=1, applies=False)
+    order, other = story.last().apply, world.restarted()
+    assert order is not None
+    scale, second = world.deployments.scale, []
+
+    def meanwhile(name: str, scale_out: int, *, epoch: int) -> Rescaled:
+        second.extend(other.carry_out(story.last()))
+        return scale(name, scale_out, epoch=epoch)
+
+    world.deployments.scale = meanwhile  # type: ignore[method-assign]
+    assert [a.did for a in world.daemon.carry_out(story.last())] == ["scaled"]
+    assert [a.did for a in second] == ["later"]
+    late = apply("orders", epoch=order["epoch"], settings=world.agreed["orders"], loop=other.loop, holder="x")
+    assert late.did == "nothing"
+    assert "done already" in late.reason
+
+
+def test_a_run_of_an_older_order_does_nothing() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    story = world.run(minutes=5, applies=False)
+    old = next(e.apply for e in story.ticks["orders"] if e.apply is not None)
+    world.store.direct(Directive("orders", "pin", "ann", "a sale", since_s=START_S, value=9))
+    world.run(minutes=2)
+    late = apply(
+        "orders", epoch=old["epoch"], settings=world.agreed["orders"], loop=world.daemon.loop, holder="x"
+    )
+    assert late.did == "nothing"
+    assert world.cluster.job("orders").declared == 9
+
+
+def test_a_restart_before_every_tick_decides_the_same() -> None:
+    def told(restarts: bool) -> list[Any]:
+        world = World().launch(load=climbing)
+        found = []
+        for _ in range(30):
+            if restarts:
+                world.daemon = world.restarted()
+            story = world.run(minutes=1)
+            data = story.last().to_json()
+            found.append((data["instruction"], data["scale_out"], data["forecast"].get("misses_in_row")))
+        return found
+
+    once = told(restarts=False)
+    assert any(instruction["do"] == "scale" for instruction, *_ in once)
+    assert told(restarts=True) == once
+
+
+def test_two_jobs_do_not_disturb_each_other() -> None:
+    world = World()
+    world.launch("orders", load=jump(5, 4_000.0)).launch("clicks", executors=3, load=1_000.0)
+    world.charge = lambda job: in_charge() if job == "orders" else Unknown("no champion yet")
+    world.store.direct(Directive("clicks", "pause", "ann", "wait", since_s=START_S, until_s=START_S + 400.0))
+    story = world.run(minutes=12)
+    assert story.sizes("orders")[-1] > 4
+    assert set(story.sizes("clicks")) == {3}
+    assert "paused by ann" in story.reasons("clicks")[0]
+    assert "no champion yet" in story.reasons("clicks")[-1]
+    assert "ann" not in json.dumps([e.to_json() for e in story.ticks["orders"]])
+
+
+# -------------------------------------------------------------------------------------- what is learnt
+
+
+def test_forecasts_that_miss_give_way_to_the_best_naive_one_and_a_refit_is_asked_for() -> None:
+    yesterday = {"kind": "seasonal", "period": 600, "ring": [2_000.0] * 600, "last": 2_000.0}
+    stubborn = Forecaster.from_json({**forecaster().to_json(), "model": yesterday})
+    world = World().launch(load=lambda at_s: 2_000.0 + 900.0 * math.sin(at_s / 700.0))
+    world.charge = lambda job: in_charge(forecaster=stubborn)
+    story = world.run(minutes=40)
+    by = [e.forecast["by"] for e in story.ticks["orders"]]
+    assert by[0] == "champion"
+    taken = by.index("naive")
+    at = story.ticks["orders"][taken]
+    assert at.forecast["misses_in_row"] == 4
+    assert at.forecast["instead"] == "the champion missed 4 horizons in a row"
+    assert set(by[taken:]) == {"naive"}
+    (request,) = at.requests
+    assert (request["do"], request["model"]) == ("refit", "workload")
+    assert request["since_s"] == story.last().requests[0]["since_s"]
+
+    world.charge = lambda job: in_charge(versions={"workload": 2})
+    story = world.run(minutes=2)
+    assert (story.last().forecast["by"], list(story.last().requests)) == ("champion", [])
+
+
+def exported(folder: Path, *, rates: float = PER_EXECUTOR_RPS) -> None:
+    """The first champions, as a promotion writes them."""
+    probes = [Measurement(n, 1.3 * rates * n, rates * n, False, duration_s=60.0) for n in (1, 2, 4, 8)]
+    engine = EngineInputs({1: OVERHEAD_S}, trigger_s=TRIGGER_S)
+    for kind, model, to_s, inputs in (
+        ("workload", forecaster(), START_S, None),
+        ("capacity", CapacityModel.fit(probes), None, engine),
+        ("recovery", DowntimeModel(), None, None),
+    ):
+        trained_on = training([1, 2, 3], to_s=to_s)
+        export(folder, "orders", kind, 1, document(kind, model, trained_on=trained_on, engine=inputs))
+
+
+def test_a_champion_that_was_refused_leaves_the_old_one_in_charge(tmp_path: Path) -> None:
+    exported(tmp_path)
+
+    def charge(job: str) -> InCharge:
+        found = Champions.load(tmp_path, job)
+        return InCharge(
+            found.models(), found.forecaster, found.forecaster_until_s, found.versions, found.seed
+        )
+
+    world = World().launch(load=jump(6, 4_000.0))
+    world.charge = charge
+    story = world.run(minutes=3)
+    assert dict(story.last().models) == {"workload": 1, "capacity": 1, "recovery": 1}
+    with pytest.raises(Unsafe, match=r"orders\.capacity version 2 is not put in charge"):
+        export(tmp_path, "orders", "capacity", 2, {"schema": 1, "kind": "capacity", "model": {}})
+    story = world.run(minutes=6)
+    assert dict(story.last().models) == {"workload": 1, "capacity": 1, "recovery": 1}
+    assert story.sizes()[-1] == 7
+
+    path_of(tmp_path, "orders", "capacity").write_text("half a fi")
+    story = world.run(minutes=2)
+    assert dict(story.last().models) == {"workload": 1, "recovery": 1}
+    assert "is damaged" in story.last().reason
+    assert story.sizes()[-1] == 7
+
+
+def test_the_live_job_teaches_and_what_it_taught_survives() -> None:
+    world = World().launch(load=lambda at_s: 2_000.0 + 300.0 * math.sin(at_s / 300.0), learn_every_s=600.0)
+    world.run(minutes=25)
+    measurements = world.store.measurements("orders")
+    assert measurements
+    key, _, measured = measurements[0]
+    assert key.startswith("live/e4/steady/")
+    assert (measured.origin, measured.scale_out, measured.sustained) == ("live", 4, True)
+    world.daemon = world.restarted()
+    story = world.run(minutes=1)
+    online = story.last().to_json()["capacity"]["online"]
+    assert online["mid"] == pytest.approx(4_000.0, rel=0.1)
