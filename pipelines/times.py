@@ -82,21 +82,6 @@ def zone(at_s: float) -> str:
     return f"{_local(at_s):%Z}"
 
 
-def lasting(seconds: float) -> str:
-    """`4 s`, `4 min 30 s`, `2 h 5 min`, `3 d 4 h`: two units at most."""
-    left = round(seconds)
-    if left < 1:
-        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
-    parts = []
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {name}")
-        elif parts:
-            break
-    return " ".join(parts[:2])
-
-
 def _nearest(text: str, *, now_s: float, toward: Toward) -> float:
     """The last or the next time that the clock shows this."""
     hour, minute, *second = (int(part) for part in text.split(":"))

@@ -86,12 +86,3 @@ def test_a_moment_is_shown_with_its_zone():
     assert times.shown(NOW_S) == "2026-11-18 14:30:00 CET"
     assert times.shown(utc(2026, 7, 1, 10)) == "2026-07-01 12:00:00 CEST"
     assert times.moment_s(times.shown(NOW_S)[:19], now_s=NOW_S, toward="past") == NOW_S
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0 s"), (0.4, "0.4 s"), (59.6, "1 min"), (270, "4 min 30 s"), (3600, "1 h"), (7500, "2 h 5 min"),
-     (3601, "1 h"), (270_000, "3 d 3 h")],
-)  # fmt: skip
-def test_how_long_it_lasts(seconds, said):
-    assert times.lasting(seconds) == said

@@ -1,0 +1,155 @@
+"""`headroom explain`: why this scale-out, why not one less, and what would change it?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from models.quantities import Misuse
+from pipelines import times
+from profiling_jobs.errors import Misconfigured, Unsafe
+from profiling_jobs.evaluation_record import Evaluation
+from profiling_jobs.explanation import Explanation, Size, explained, has_decided
+from profiling_jobs.in_words import lasting
+
+from . import page, subject
+from .subject import LATE_TICKS, Subject
+
+LOOKED_BACK = 30  # judgement: a change is verified, and most recoveries are over, within so many ticks
+NEAR = 3  # judgement: so many sizes on either side are shown
+COLOURS = {"keeps it": "green", "does not": "red", "not known": "yellow"}
+
+
+@click.command("explain")
+@click.argument("job")
+@click.option(
+    "--at",
+    "at",
+    help="The evaluation in force at this moment: 03:10, '2026-11-18 03:10', or 2h for two hours ago. "
+    "Default: the newest.",
+)
+@click.option("--all-sizes", is_flag=True, help="Show every size that was looked at, not only the near ones.")
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print the answers and the whole evaluation as JSON.")
+def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path, as_json: bool) -> None:
+    """Why this scale-out, why not one less, and what would change it? Read from what was evaluated then.
+
+    \b
+    Exit code 0: explained.
+    Exit code 1: nothing was evaluated by then.
+    Exit code 2: it could not run.
+    """
+    with subject.opened(job, file=file, folder=folder) as there:
+        at_s = _moment(at, there)
+        found = there.store.evaluations(there.name, until_s=at_s, limit=LOOKED_BACK)
+        oldest = there.newest_at_s
+    if not found:
+        told = "nothing was evaluated yet" if oldest is None else (
+            f"nothing was evaluated up to {times.shown(at_s)}: see `headroom history {job}`"
+        )  # fmt: skip
+        click.echo(json.dumps({"schema": 1, "job": job, "why_not": told}) if as_json else f"{job}: {told}")
+        raise click.exceptions.Exit(1)
+    try:
+        evaluation = Evaluation.from_json(found[-1][1])
+        answers = explained(evaluation, shown=times.shown, before=_newest_decision(found[:-1]))
+    except (Misuse, KeyError, TypeError) as other:
+        raise Unsafe(
+            f"the evaluation of {times.shown(found[-1][0])} was written by another version of Headroom "
+            f"({other}): read it with that one"
+        ) from other
+    if as_json:
+        data = {"schema": 1, "job": job, "at": times.shown(evaluation.at_s), **answers.to_json()}
+        click.echo(json.dumps(data | {"evaluation": found[-1][1]}, indent=1, ensure_ascii=False))
+    else:
+        _show(evaluation, answers, asked_s=at_s, newest=at is None, all_sizes=all_sizes)
+
+
+def _newest_decision(found: Sequence[tuple[float, Mapping[str, Any]]]) -> Evaluation | None:
+    for _, document in reversed(found):
+        before = Evaluation.from_json(document)
+        if has_decided(before):
+            return before
+    return None
+
+
+def _moment(text: str | None, there: Subject) -> float:
+    if text is None:
+        return there.now_s
+    try:
+        return times.moment_s(text, now_s=there.now_s, toward="past")
+    except ValueError as wrong:
+        raise Misconfigured("--at", str(wrong)) from wrong
+
+
+def _show(e: Evaluation, answers: Explanation, *, asked_s: float, newest: bool, all_sizes: bool) -> None:
+    click.echo(f"{click.style(e.job, bold=True)} {click.style(answers.done, bold=True)}")
+    page.paragraph(answers.reason)
+    old_s = asked_s - e.at_s
+    ago = f"{lasting(old_s)} {'ago' if newest else 'before the moment asked for'}"
+    page.paragraph(f"evaluated {times.shown(e.at_s)}, {ago}; every {lasting(e.interval_s)}; mode {e.mode}")
+    if old_s > LATE_TICKS * e.interval_s:
+        click.secho(f"  Nothing was evaluated for {lasting(old_s)}: this may be out of date.", fg="yellow")
+    for alarm in answers.alarms:
+        page.paragraph(alarm, mark="!", colour="red")
+    page.heading("What was seen")
+    page.pairs(answers.seen)
+    size = "this size" if answers.chosen is None else f"{answers.chosen}"
+    page.heading(f"Why {size}")
+    for sentence in answers.why:
+        page.paragraph(sentence)
+    page.heading("Why not one less")
+    for sentence in answers.why_not_less or ("The size is not known.",):
+        page.paragraph(sentence)
+    page.heading("What would change it")
+    for sentence in answers.would_change:
+        page.paragraph(sentence, mark="·")
+    if answers.sizes:
+        _table(answers, all_sizes=all_sizes, target_s=e.promise["target_s"])
+    versions = ", ".join(f"{kind} {number}" for kind, number in sorted(e.models.items())) or "none"
+    click.echo()
+    page.paragraph(f"models: {versions}; seed {e.seed}", indent=0)
+
+
+def _table(answers: Explanation, *, all_sizes: bool, target_s: float) -> None:
+    near = list(answers.sizes)
+    if not all_sizes and answers.chosen is not None:
+        near = _near(answers.sizes, answers.chosen)
+    page.heading("The sizes that were looked at")
+    rows = [
+        (
+            f"{'→' if one.scale_out == answers.chosen else ' '} {one.scale_out}",
+            one.answer,
+            one.capacity,
+            one.in_time,
+            one.recovery,
+            one.against,
+        )
+        for one in near
+    ]
+    page.table(
+        (
+            "executors",
+            "promise",
+            "records/s",
+            f"within {target_s:g} s",
+            "catches up",
+            "what speaks against it",
+        ),
+        rows,
+        right="rlrrrl",
+        indent=2,
+        wrapped=range(len(rows)),
+        colours=[COLOURS.get(one.answer) for one in near],
+    )
+    if len(near) < len(answers.sizes):
+        click.echo(f"  and {len(answers.sizes) - len(near)} more: --all-sizes")
+
+
+def _near(sizes: tuple[Size, ...], chosen: int) -> list[Size]:
+    below = [one for one in sizes if one.scale_out <= chosen][-NEAR - 1 :]
+    above = [one for one in sizes if one.scale_out > chosen][:NEAR]
+    return below + above

@@ -1,0 +1,30 @@
+"""`headroom pause`: stop deciding for a job, not the job itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import orders, subject
+
+
+@click.command("pause")
+@click.argument("job")
+@orders.why_option
+@orders.for_option
+@orders.until_option
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print what was ordered and replaced as JSON.")
+def command(
+    job: str, why: str, for_: str | None, until: str | None, file: Path, folder: Path, as_json: bool
+) -> None:
+    """Stop deciding for a job, from its next tick on. The job itself runs on, and is measured.
+
+    \b
+    Exit code 0: it is paused.
+    Exit code 2: it could not run.
+    """
+    orders.give(
+        job, "pause", why=why, for_=for_, until=until, value=None, file=file, folder=folder, as_json=as_json
+    )

@@ -1,0 +1,46 @@
+"""`headroom pin`: keep a job at exactly this many executors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import orders, subject
+
+
+@click.command("pin")
+@click.argument("job")
+@click.argument("executors", metavar="N", type=click.IntRange(1))
+@orders.why_option
+@orders.for_option
+@orders.until_option
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print what was ordered and replaced as JSON.")
+def command(
+    job: str,
+    executors: int,
+    why: str,
+    for_: str | None,
+    until: str | None,
+    file: Path,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """Keep a job at exactly N executors, from its next tick on, whatever the models say.
+
+    \b
+    Exit code 0: it is pinned.
+    Exit code 2: it could not run, for example because N is outside of the job's bounds.
+    """
+    orders.give(
+        job,
+        "pin",
+        why=why,
+        for_=for_,
+        until=until,
+        value=executors,
+        file=file,
+        folder=folder,
+        as_json=as_json,
+    )

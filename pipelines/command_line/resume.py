@@ -1,0 +1,64 @@
+"""`headroom resume`: end a pause, a pin, and the hold after somebody else has set the size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from pipelines import times
+from profiling_jobs.in_words import executors
+
+from . import orders, subject
+
+
+@click.command("resume")
+@click.argument("job")
+@orders.why_option
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print what was ended as JSON.")
+def command(job: str, why: str, file: Path, folder: Path, as_json: bool) -> None:
+    """Decide for a job again: end its pause and its pin, and take back a size that somebody else has set.
+
+    Sizes that were barred because they did not work may be taken again, too.
+
+    \b
+    Exit code 0: nothing holds the job any more, whether or not something did.
+    Exit code 2: it could not run.
+    """
+    with subject.opened(job, file=file, folder=folder, create=True) as there:
+        who, reason = subject.who(), subject.said_why(why)
+        ended = there.store.directives(job, now_s=there.now_s)
+        foreign, barred = orders.foreign_edit(there), orders.quarantines(there)
+        there.store.resume(job, who=who, why=reason, now_s=there.now_s)
+        sentences = [f"By {who}: “{reason}”."]
+        sentences += [f"Ended: {orders.in_words(one)}." for one in ended]
+        if foreign:
+            sentences.append(
+                f"Ours again: the {executors(int(foreign['found']))} that somebody else set at "
+                f"{times.shown(float(foreign['since_s']))}, where we had set {foreign['ours']}; the next "
+                "decision may change them."
+            )
+        for one in barred:
+            more = "more" if one.get("direction") == "out" else "fewer"
+            sentences.append(
+                f"Allowed again: {executors(int(one['scale_out']))} and {more}, barred until "
+                f"{times.shown(float(one['until_s']))} ({one['why']})."
+            )
+        nothing = not ended and not foreign and not barred
+        if nothing:
+            sentences.append("Nothing was in force: there was nothing to end.")
+        orders.answer(
+            there,
+            as_json=as_json,
+            data={
+                "who": who,
+                "why": reason,
+                "ended": [asdict(one) for one in ended],
+                "foreign_edit": foreign,
+                "allowed_again": [dict(one) for one in barred],
+            },
+            headline=f"{job} is decided for {'as before' if nothing else 'again'}",
+            sentences=sentences,
+        )

@@ -1,0 +1,154 @@
+"""Which job is meant, and where is what is known of it? For the commands that read or write the store only.
+
+They start nothing and need no owner. They work while `headroom serve` runs, and most of them also while
+headroom.toml is broken: whoever pauses a job at night must not have to repair a file first.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pipelines import config, times
+from pipelines.config import WrongSettings
+from pipelines.resources.sqlite_store import SqliteStore
+from pipelines.settings import JobSettings, Settings
+from pipelines.world import STORE
+from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.in_words import lasting
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One job and the store."""
+
+    name: str
+    settings: JobSettings | None
+    """None where headroom.toml is broken or does not name the job any more."""
+    store: SqliteStore
+    now_s: float
+    """Of the loop's clock: a simulated one may run ahead of ours."""
+    newest: Mapping[str, Any] | None
+    """The newest evaluation as it is stored."""
+
+    @property
+    def interval_s(self) -> float:
+        """How often it is evaluated."""
+        if self.settings is not None:
+            return self.settings.evaluation_interval_s
+        return float((self.newest or {}).get("interval_s", JobSettings(inputs={}).evaluation_interval_s))
+
+    @property
+    def newest_at_s(self) -> float | None:
+        """When it was evaluated last."""
+        return None if self.newest is None else float(self.newest["at_s"])
+
+    @property
+    def next_tick_s(self) -> float | None:
+        """When it will be evaluated next; None when nobody has done so lately."""
+        if self.newest_at_s is None or self.now_s - self.newest_at_s > LATE_TICKS * self.interval_s:
+            return None
+        return (self.now_s // self.interval_s + 1) * self.interval_s
+
+    def next_tick(self) -> str:
+        """The same as a sentence."""
+        if self.next_tick_s is not None:
+            away = lasting(self.next_tick_s - self.now_s)
+            return f"It counts from the next tick on: {times.shown(self.next_tick_s)}, in {away}."
+        if self.newest_at_s is None:
+            return "It counts from the first tick on: nothing was evaluated yet, start `headroom serve`."
+        ago = lasting(self.now_s - self.newest_at_s)
+        return (
+            f"It counts from the next tick on, but the last one was {ago} ago "
+            f"({times.shown(self.newest_at_s)}): start `headroom serve`."
+        )
+
+
+def options(command: Command) -> Command:
+    """`--file` and `--folder`."""
+    command = click.option(
+        "--folder",
+        default=Path(".headroom"),
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Where everything is kept.",
+    )(command)
+    return click.option(
+        "--file",
+        default=Path("headroom.toml"),
+        show_default=True,
+        type=click.Path(path_type=Path),
+        help="The settings.",
+    )(command)
+
+
+@contextmanager
+def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iterator[Subject]:
+    """The job of this name, or one sentence with the nearest name that there is."""
+    settings, trouble = _settings(file)
+    configured = {} if settings is None else dict(settings.jobs)
+    path = folder / STORE
+    if name not in configured and not path.exists():
+        raise trouble or _no_job(name, tuple(configured), file)
+    if not path.exists() and not create:
+        raise NotReady(
+            f"nothing was ever evaluated here, there is no {path}: start `headroom serve`, or name the "
+            "right --folder"
+        )
+    with SqliteStore(path) as store:
+        found = store.evaluations(name, limit=1)
+        if name not in configured and not found and store.control(name) is None:
+            raise trouble or _no_job(name, tuple(configured), file)
+        if name not in configured:
+            why = str(trouble) if trouble else f"job.{name} is not in {file} any more"
+            click.secho(f"{why}; going on with what is stored.", fg="yellow", err=True)
+        now_s = max(time.time(), found[-1][0] if found else 0.0)
+        yield Subject(name, configured.get(name), store, now_s, found[-1][1] if found else None)
+
+
+def who() -> str:
+    """The login name, which everything a person orders is written down with."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run under a number that nobody has a name for
+        name = f"user {os.getuid()}"
+    real = os.environ.get("SUDO_USER")
+    return f"{real} (as {name})" if real and real != name and os.getuid() == 0 else name
+
+
+def said_why(text: str) -> str:
+    """The reason a person gives, in one line; an empty one is refused."""
+    line = " ".join(text.split())
+    if not line:
+        raise Misconfigured("--why", "is empty: say it for whoever reads this at night")
+    return line
+
+
+def _settings(file: Path) -> tuple[Settings | None, Misconfigured | None]:
+    try:
+        return config.load(file, environment=os.environ), None
+    except WrongSettings as wrong:
+        count = len(wrong.mistakes)
+        first = f"{wrong.mistakes[0]}{f' (and {count - 1} more)' if count > 1 else ''}"
+        return None, Misconfigured(str(file), f"{first}: see `headroom check`")
+    except Misconfigured as wrong:
+        return None, wrong
+
+
+def _no_job(name: str, known: tuple[str, ...], file: Path) -> Misconfigured:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    there = f"there is {', '.join(sorted(known))}" if known else "it names no job"
+    hint = f"did you mean {near[0]}? " if near else ""
+    return Misconfigured(f"job.{name}", f"is not in {file}; {hint}{there}")
