@@ -1,0 +1,225 @@
+"""What does a tick cost, also the first after a restart and with many jobs, and what does a day of them keep?
+
+Real SQLite, real champions from their files, the real optimiser on 24 sizes, metrics of a job with 12
+partitions and as many workers as it has executors; only the job itself is a stub that answers at once.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from models.capacity import CapacityModel
+from models.control import Settings
+from models.downtime import DowntimeModel
+from models.promise import Promise
+from models.quantities import Measurement
+from models.workload import Forecaster, fit_forecast
+from pipelines.resources.sqlite_store import SqliteStore
+from profiling_jobs.champions import Champions, export
+from profiling_jobs.engine_inputs import EngineInputs
+from profiling_jobs.evaluation import evaluate
+from profiling_jobs.loop import InCharge, Loop
+from profiling_jobs.model_documents import document, training
+from profiling_jobs.ports import Commit, ExecutorSample, Rescaled, Sample, Status
+from profiling_jobs.timeline import Timeline
+
+from . import Figure
+
+INTERVAL_S = 30.0
+TICKS = 2880
+SIZES = 24
+JOBS = 20
+RUNNING = 12
+PARTITIONS = 12
+SAMPLE_S = 5.0
+START_S = 1_700_000_010.0
+FIRST = "import sys; from bench.loop import first_tick; print(first_tick(sys.argv[1]))"
+
+
+def rate(at_s: float) -> float:
+    """A day's wave with noise, records/s."""
+    noise = math.sin(at_s * 12.9898) * 43758.5453
+    return 9_000.0 * (1.0 + 0.4 * math.sin(2.0 * math.pi * at_s / 86_400.0)) * (0.98 + 0.04 * (noise % 1.0))
+
+
+class Job:
+    """Metrics and deployments of jobs that keep up, a sample every SAMPLE_S seconds."""
+
+    def __init__(self) -> None:
+        self.now_s = START_S
+        self.size = RUNNING
+        self.timelines: dict[str, Timeline] = {}
+        self.arrived = 0.0
+
+    def status(self, name: str) -> Status:
+        return Status("running", self.size, self.size, "run-1")
+
+    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
+        raise AssertionError("a bench recommends only")
+
+    def now(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float, jobs: Iterable[str]) -> None:
+        """Let time pass, and sample."""
+        until = self.now_s + seconds
+        while self.now_s < until - 1e-6:
+            self.now_s += SAMPLE_S
+            self.arrived += rate(self.now_s) * SAMPLE_S
+            each = int(self.arrived / PARTITIONS)
+            head = {("events", p): each for p in range(PARTITIONS)}
+            behind = {("events", p): max(0, each - 1_500) for p in range(PARTITIONS)}
+            share = rate(self.now_s) / (1_400.0 * self.size)
+            workers = tuple(
+                ExecutorSample(str(n), "running", share * (0.9 + 0.2 * n / self.size), share, 1_400.0 * share)
+                for n in range(self.size)
+            )
+            batch = int(self.now_s / SAMPLE_S)
+            sample = Sample(
+                at_s=self.now_s,
+                head=head,
+                committed=behind,
+                committed_source="checkpoint",
+                log_start=dict.fromkeys(head, 0),
+                lag_records=1_500.0 * PARTITIONS,
+                last_batch=batch,
+                last_commit_at_s=self.now_s - 1.0,
+                run_id="run-1",
+                executors=workers,
+                latency_p50_ms=900.0,
+                latency_p95_ms=1_900.0,
+                latency_p99_ms=2_400.0,
+                commits=(Commit(batch, self.now_s - 1.0, behind),),
+            )
+            for job in jobs:
+                self.timelines.setdefault(job, Timeline()).add(sample)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Timeline]:
+        yield self.timelines.setdefault(name, Timeline())
+
+
+@dataclass(frozen=True)
+class Clock:
+    job: Job
+
+    def now_s(self) -> float:
+        return self.job.now_s
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("a tick does not wait")
+
+
+def settings() -> Settings:
+    return Settings(promise=Promise(180.0), max_scale_out=SIZES, interval_s=INTERVAL_S, mode="recommend")
+
+
+def promote(folder: Path, jobs: Iterable[str]) -> None:
+    """Champions as a fit leaves them: a day of history, an ARIMA around its curve."""
+    history = [rate(START_S - 60.0 * (1440 - k)) for k in range(1440)]
+    forecaster = fit_forecast(np.asarray(history), step_s=60.0, horizon_s=settings().horizon_s, seed=1)
+    probes = [Measurement(n, 1_800.0 * n, 1_400.0 * n**0.97, False, duration_s=60.0) for n in (1, 4, 12, 24)]
+    engine = EngineInputs({1: 0.3, 12: 0.4})
+    for job in jobs:
+        for kind, model, to_s, inputs in (
+            ("workload", forecaster, START_S, None),
+            ("capacity", CapacityModel.fit(probes), None, engine),
+            ("recovery", DowntimeModel(), None, None),
+        ):
+            assert isinstance(model, Forecaster | CapacityModel | DowntimeModel)
+            body = document(kind, model, trained_on=training([1], to_s=to_s), engine=inputs)
+            export(folder, job, kind, 1, body)
+
+
+def in_charge(folder: Path, job: str) -> InCharge:
+    found = Champions.load(folder, job)
+    return InCharge(found.models(), found.forecaster, found.forecaster_until_s, found.versions, found.seed)
+
+
+def loop(store: SqliteStore, job: Job, folder: Path) -> Loop:
+    def champions(name: str) -> InCharge:
+        return in_charge(folder, name)  # from the files at every tick: as slow as it gets
+
+    return Loop(store, job, job, champions, Clock(job))  # type: ignore[arg-type]
+
+
+def first_tick(folder: str) -> float:
+    """Seconds of the first tick of a process, imports of the loop not counted, models' included."""
+    job = Job()
+    job.now_s = START_S + INTERVAL_S * 200_000
+    job.advance(60.0, ["job-0"])
+    with SqliteStore(Path(folder) / "store.sqlite") as store:
+        started = time.perf_counter()
+        found = evaluate("job-0", settings=settings(), loop=loop(store, job, Path(folder)), now_s=job.now_s)
+        took = time.perf_counter() - started
+    assert "verdicts" in found.decision, found.reason
+    return took
+
+
+def size_mb(folder: Path) -> float:
+    return sum(each.stat().st_size for each in folder.glob("store.sqlite*")) / 1e6
+
+
+def many(folder: Path) -> list[float]:
+    """Seconds of each round of ticks of JOBS jobs."""
+    jobs = [f"job-{n}" for n in range(JOBS)]
+    job, rounds = Job(), []
+    with SqliteStore(folder / "store.sqlite") as store:
+        ticking = loop(store, job, folder)
+        for _ in range(5):
+            job.advance(INTERVAL_S, jobs)
+            each = []
+            for name in jobs:
+                started = time.perf_counter()
+                evaluate(name, settings=settings(), loop=ticking, now_s=job.now_s)
+                each.append(time.perf_counter() - started)
+            rounds += each
+    return rounds
+
+
+def day(folder: Path) -> tuple[float, list[float]]:
+    """MB that a day of one job's ticks adds, and the seconds of each tick."""
+    job, taken = Job(), []
+    job.now_s = START_S + 86_400.0
+    with SqliteStore(folder / "store.sqlite") as store:
+        ticking = loop(store, job, folder)
+        job.advance(INTERVAL_S, ["job-0"])
+        evaluate("job-0", settings=settings(), loop=ticking, now_s=job.now_s)
+        before = size_mb(folder)
+        for _ in range(TICKS):
+            job.advance(INTERVAL_S, ["job-0"])
+            started = time.perf_counter()
+            found = evaluate("job-0", settings=settings(), loop=ticking, now_s=job.now_s)
+            taken.append(time.perf_counter() - started)
+        assert "verdicts" in found.decision, found.reason
+    return size_mb(folder) - before, taken
+
+
+def measure() -> Iterable[Figure]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        promote(folder, [f"job-{n}" for n in range(JOBS)])
+        rounds = many(folder)
+        yield Figure(f"loop: tick, {JOBS} jobs, median", statistics.median(rounds), "s", at_most=1.0)
+        yield Figure(f"loop: tick, {JOBS} jobs, worst", max(rounds), "s", at_most=1.0)
+        grown, taken = day(folder)
+        yield Figure(f"loop: store grown by a day, {TICKS} ticks, {SIZES} sizes", grown, "MB", at_most=50.0)
+        yield Figure("loop: tick over a day, median", statistics.median(taken), "s", at_most=1.0)
+        yield Figure("loop: tick over a day, last hundred, median", statistics.median(taken[-100:]), "s")
+        firsts = [
+            float(subprocess.check_output([sys.executable, "-c", FIRST, name], text=True)) for _ in range(3)
+        ]
+        yield Figure(
+            "loop: first tick after a restart, median of three", statistics.median(firsts), "s", at_most=1.0
+        )
