@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from models.plain_json import read, written
 from models.quantities import Interval, Misuse, Unknown
-from profiling_jobs.model_documents import Document, digest, rebuilt
+from profiling_jobs.model_documents import Document, digest, rebuilt, schema_refused
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+SCHEMA = 1
 FOLDER = "headroom"
 DOCUMENT = "document.json"
 PICTURE = "picture.png"
@@ -43,7 +44,7 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
 def envelope(name: str, document: Document) -> tuple[str, str]:
     """The text of document.json, and its digest."""
     body = {"name": name, "document": document}
-    return written("document", {"schema": 1, **body}), digest(body)
+    return written("document", {"schema": SCHEMA, **body}), digest(body)
 
 
 def opened(text: str, *, name: str, expected: str) -> Document | Unknown:
@@ -55,6 +56,8 @@ def opened(text: str, *, name: str, expected: str) -> Document | Unknown:
         return Unknown(f"its document is damaged ({broken}): {again}")
     if not isinstance(data, dict) or not isinstance(data.get("document"), Mapping):
         return Unknown(f"its document is damaged: {again}")
+    if (wrong := schema_refused(data.get("schema"), what="its document", reads=SCHEMA)) is not None:
+        return wrong
     if data.get("name") != name:
         return Unknown(f"its document is that of {data.get('name')}: {again}")
     if digest({"name": name, "document": data["document"]}) != expected:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from models.arguments import whole
 from models.plain_json import read, written
 from models.quantities import Unknown
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.model_documents import (
-    SCHEMA,
     TAKEN,
     Document,
     check_registration,
@@ -32,7 +31,7 @@ from profiling_jobs.ports import ModelVersion
 
 from ..settings import MlflowSettings
 from . import mlflow_model, mlflow_pages
-from .mlflow_store import MlflowStore, error_code
+from .mlflow_store import MlflowStore, error_code, is_gone
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -187,8 +186,6 @@ class MlflowRegistry:
         signed = kept.tags.get(f"{OURS}digest")
         if not model_id or not signed:
             return Unknown(f"it was not registered by Headroom: {again}")
-        if int(kept.tags.get(f"{OURS}schema", "0")) < SCHEMA:
-            return Unknown(f"it was written by an older Headroom: {again}")
         logged = _found(lambda: client.get_logged_model(model_id))
         if logged is None:
             return Unknown(f"its run or its logged model was deleted in MLflow: {again}")
@@ -200,11 +197,11 @@ class MlflowRegistry:
                     artifact_uri=address, dst_path=folder, tracking_uri=self._store.uri
                 )
                 text = Path(path).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as gone:
-                return Unknown(f"its files are gone or unreadable ({gone}): {again}")
+            except UnicodeDecodeError as damaged:
+                return Unknown(f"its document is damaged ({damaged}): {again}")
             except Exception as error:
-                if error_code(error) not in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"):
-                    raise
+                if not is_gone(error):
+                    raise NotReady(f"{address} cannot be fetched ({error})") from error
                 return Unknown(f"its files are gone ({address}): {again}")
         document = mlflow_model.opened(text, name=kept.name, expected=signed)
         if isinstance(document, Unknown):

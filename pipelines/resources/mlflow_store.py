@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 DATABASE = "mlflow.sqlite"
 ARTIFACTS = "mlflow-artifacts"
 LOCK = "mlflow.lock"
+REMAIN = "the exported champions stay in charge"
 LOCK_S = 60.0  # judgement: registering a model takes a second, the first one some ten
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's own 7 with back-off are minutes of silence
@@ -109,8 +111,23 @@ class MlflowStore:
         with self._turn:
             if self._client is None:
                 with self._alone():  # two that create the tables at once would fail
+                    self._looked_at()
                     self._client = _connected(self.uri)
             return self._client
+
+    def _looked_at(self) -> None:
+        """MLflow would try for two minutes to open a database that is none."""
+        if not self.ours:
+            return
+        path = self.folder / DATABASE
+        try:
+            with path.open("a+b") as file:
+                file.seek(0)
+                begins = file.read(16)
+        except OSError as error:
+            raise Misconfigured(str(path), f"cannot be opened ({error.strerror})") from error
+        if begins and begins != b"SQLite format 3\x00":
+            raise Unsafe(f"{path} is damaged or no database: move it aside, {REMAIN}")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -157,7 +174,7 @@ class MlflowStore:
                 "`mlflow db upgrade` on it"
             )
         if "not a database" in said or "malformed" in said:
-            return Unsafe(f"{where} is damaged ({said}): move {DATABASE} aside, the champions' files remain")
+            return Unsafe(f"{where} is damaged ({said}): move {DATABASE} aside, {REMAIN}")
         if error_code(error) in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED"):
             return Misconfigured(
                 "mlflow.tracking_uri",
@@ -165,7 +182,7 @@ class MlflowStore:
             )
         if error_code(error) in ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"):
             return Unsafe(f"{where}: {said}")
-        return NotReady(f"{where} does not answer ({said}); the exported champions stay in charge")
+        return NotReady(f"{where} does not answer ({said}); {REMAIN}")
 
 
 def _locked(handle: int, *, timeout_s: float) -> None:
@@ -182,6 +199,16 @@ def _locked(handle: int, *, timeout_s: float) -> None:
 def error_code(error: BaseException) -> str:
     """MLflow's name for what happened; empty for anything else."""
     return str(getattr(error, "error_code", ""))
+
+
+def is_gone(error: BaseException) -> bool:
+    """Does this say that a thing is not there, rather than that nobody answers?"""
+    if error_code(error) in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"):
+        return True
+    if getattr(getattr(error, "response", None), "status_code", None) == 404:
+        return True
+    # MLflow raises a bare OSError, without a number, for a local file.
+    return isinstance(error, OSError) and "No such file" in str(error)
 
 
 def _short(error: Exception) -> str:
