@@ -11,16 +11,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from models.quantities import Unknown
 from profiling_jobs import stage_times
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.copies import BESIDE, Surroundings
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
+from profiling_jobs.recorded import Recorded
+from profiling_jobs.recorder import Recorder, Request
 from profiling_jobs.stage_times import StageTime
 from profiling_jobs.together import Together
 
@@ -31,7 +34,14 @@ STORE = "headroom.sqlite"
 DEFAULT_PARTITIONS = 12  # divisible by 1, 2, 3, 4, 6 and 12; where the live topics are not there yet
 FOREVER_S = 20 * 86_400.0
 SIMULATED_PARTITIONS = 4
+RECORDING_S = 120.0  # judgement: beside its duration, for a Spark session on a busy machine
 Say = Callable[[str], None]
+
+
+class Recording(Protocol):
+    """What copies a live topic into a folder: its name, what is asked for, whose time it is."""
+
+    def __call__(self, name: str, request: Request, *, clock: Clock, say: Say) -> Recorded: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,18 @@ class World:
     checkpoint: Callable[[str], str]
     batch_began_s: Callable[[str, int], float | Unknown]
     """Deployment and number of a batch -> when it began."""
+    record: Recording
     stages: Callable[[str], tuple[StageTime, ...]] | None = None
+    own_topics: bool = True
+    """Whether topics that are missing may be made: the broker is ours."""
+    taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Held by every thread that works by the clock: simulated time stands still while it works."""
+    hurried: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Somebody waits: simulated time may run ahead of the wall clock."""
+    owner: Owner | None = None
+    """Of the folder, where processes belong to it."""
+    flow: Callable[[str, float], None] | None = None
+    """Simulated only: a live topic -> how fast records arrive in it from now on."""
 
     def around(self, name: str, job: JobSettings) -> Surroundings:
         """What profiling and drills of one job need."""
@@ -76,13 +97,25 @@ class World:
 
 
 @contextmanager
-def opened(settings: Settings, folder: Path, *, say: Say = lambda text: None) -> Iterator[World]:
-    """The world of `[deployment] kind`."""
+def opened(
+    settings: Settings,
+    folder: Path,
+    *,
+    say: Say = lambda text: None,
+    owner: Owner | None = None,
+    since_s: float | None = None,
+) -> Iterator[World]:
+    """The world of `[deployment] kind`.
+
+    `owner`: who has the folder already, and ends what runs there; otherwise it is taken, and given up on
+    leaving. `since_s`: a simulated world begins then and runs up to the wall clock, with which it goes on;
+    otherwise its time is as fast as it can be computed.
+    """
     if settings.deployment.kind == "simulated":
-        with _simulated(folder, slots=settings.spark.slots) as world:
-            yield world
+        with _simulated(settings, folder, since_s=since_s) as world:
+            yield replace(world, owner=owner)
     elif settings.deployment.kind == "local":
-        with _local(settings, folder, say) as world:
+        with _local(settings, folder, say, owner) as world:
             yield world
     else:
         raise Misconfigured("deployment.kind", "is kubernetes, which this command cannot do yet: use local")
@@ -92,9 +125,8 @@ def opened(settings: Settings, folder: Path, *, say: Say = lambda text: None) ->
 
 
 @contextmanager
-def _simulated(folder: Path, *, slots: int) -> Iterator[World]:
+def _simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Iterator[World]:
     from models.simulation.behaviour import Platform
-    from models.simulation.cluster import Cluster
 
     from .resources.simulated import (
         SimulatedBroker,
@@ -103,15 +135,38 @@ def _simulated(folder: Path, *, slots: int) -> Iterator[World]:
         SimulatedFailures,
         SimulatedMetrics,
     )
+    from .resources.simulated_records import copier, offsets_of
     from .resources.simulated_source import SimulatedSource
+    from .resources.simulated_time import SharedCluster, WallBound
     from .resources.sqlite_store import SqliteStore
 
-    cluster = Cluster(platform=Platform(slots=slots), now_s=time.time())
+    cluster = SharedCluster(
+        platform=Platform(slots=settings.spark.slots), now_s=time.time() if since_s is None else since_s
+    )
+    wall = WallBound()
+    if since_s is not None:
+        cluster.not_beyond = wall
+    clock = SimulatedClock(cluster)
+    broker = SimulatedBroker(cluster)
 
     def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
         found = SimulatedSource(cluster, dict.fromkeys(inputs.values(), 1.0))
         found.set_rate(1.0)
         return found
+
+    def record(name: str, request: Request, *, clock: Clock, say: Say) -> Recorded:
+        return Recorder(
+            request,
+            offsets=offsets_of(broker, request.topic),
+            copy=copier(cluster, request.topic),
+            now_s=clock.now_s,
+            sleep=clock.sleep,
+            say=say,
+        ).run()
+
+    def flow(topic: str, rate_rps: float) -> None:
+        with cluster.turn:
+            cluster.topics.flow(topic, rate_rps, at_s=cluster.now_s)
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with SqliteStore(folder / STORE) as store:
@@ -119,14 +174,18 @@ def _simulated(folder: Path, *, slots: int) -> Iterator[World]:
             kind="simulated",
             deployments=SimulatedDeployments(cluster),
             metrics=SimulatedMetrics(cluster),
-            broker=SimulatedBroker(cluster),
+            broker=broker,
             failures=SimulatedFailures(cluster),
             store=store,
-            clock=SimulatedClock(cluster),
+            clock=clock,
             open_source=source,
             forget=lambda name: None,
             checkpoint=lambda name: str(folder.resolve() / "checkpoints" / name),
             batch_began_s=lambda name, batch: Unknown("a simulated job reports no batches"),
+            record=record,
+            taking_part=cluster.taking_part,
+            hurried=wall.hurried if since_s is not None else nullcontext,
+            flow=flow,
         )
 
 
@@ -144,7 +203,7 @@ class RealClock:
 
 
 @contextmanager
-def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
+def _local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> Iterator[World]:
     from .resources.kafka import EmbeddedBroker
     from .resources.kafka_broker import KafkaBroker
     from .resources.local_deployments import LocalDeployments
@@ -155,7 +214,7 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
     from .resources.sqlite_store import SqliteStore
 
     with ExitStack() as stack:
-        owner = stack.enter_context(_ours(folder))
+        owner = owner or stack.enter_context(_ours(folder))
         embedded: EmbeddedBroker | None = None
         if settings.brokers.bootstrap is None:
             embedded = EmbeddedBroker(owner)
@@ -190,6 +249,9 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
         def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
             return _replay(owner, settings, brokers, name=name, job=job, copy=copy, inputs=inputs)
 
+        def record(name: str, request: Request, *, clock: Clock, say: Say) -> Recorded:
+            return _recorded(owner, settings, brokers, name=name, request=request, clock=clock)
+
         yield World(
             kind="local",
             deployments=deployments,
@@ -203,6 +265,9 @@ def _local(settings: Settings, folder: Path, say: Say) -> Iterator[World]:
             checkpoint=lambda name: str(checkpoints / name),
             batch_began_s=lambda name, batch: _batch_began_s(deployments.folder(name), batch),
             stages=lambda name: stage_times.read(*executors.page(name)),
+            record=record,
+            own_topics=embedded is not None,
+            owner=owner,
         )
 
 
@@ -233,6 +298,28 @@ def _ours(folder: Path) -> Iterator[Owner]:
                 owner.stop_all()
         finally:
             owner.release()
+
+
+def _recorded(
+    owner: Owner, settings: Settings, brokers: Brokers, *, name: str, request: Request, clock: Clock
+) -> Recorded:
+    """A Spark driver of its own does it; a cancelled order ends it where it stands."""
+    from .resources.local_replay import LocalRecording
+
+    recording = LocalRecording(owner, name=name, settings=settings.spark)
+    recording.start(request, brokers)
+    until_s = clock.now_s() + request.duration_s + RECORDING_S
+    try:
+        while recording.process is not None and clock.now_s() < until_s:
+            clock.sleep(0.5)
+        if recording.process is not None:
+            raise NotReady(f"recording {name} was not over in time: run it again to go on")
+    finally:
+        recording.stop()
+    found = Recorded.read(request.folder)
+    if not found.ended:
+        raise NotReady(f"recording {name} was cut short: see {owner.log(f'recording.{name}')}")
+    return found
 
 
 def yours(settings: BrokerSettings) -> Brokers:

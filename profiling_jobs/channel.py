@@ -3,7 +3,7 @@
 HTTP on loopback, one token per deployment (a file with mode 0600, compared in constant time). The driver
 serves `status`, `scale` and `stop_between_batches` in threads of its own; the script knows nothing of it.
 What goes wrong there comes back as the same error here. A driver that is dead, frozen or not up yet is
-NotReady.
+NotReady. The desk of `headroom serve` is asked in the same way.
 """
 
 from __future__ import annotations
@@ -52,26 +52,16 @@ class ControlServer:
         self._server.server_close()
 
 
-class ControlClient:
-    """Our end."""
+class Caller:
+    """Our end, whoever serves: `who` is how messages name it."""
 
-    def __init__(self, port: int, *, token: str, host: str = HOST) -> None:
+    def __init__(self, port: int, *, token: str, who: str, host: str = HOST) -> None:
         self._address = (host, port)
         self._token = token
+        self._who = who
 
-    def status(self, *, timeout_s: float = ANSWER_S) -> dict[str, Any]:
-        """What the driver says of itself."""
-        return self._call("status", {}, timeout_s)
-
-    def scale(self, scale_out: int, *, timeout_s: float) -> dict[str, Any]:
-        """Change the number of executors, seen done."""
-        return self._call("scale", {"scale_out": scale_out, "timeout_s": timeout_s}, timeout_s + ANSWER_S)
-
-    def stop_between_batches(self, *, timeout_s: float) -> dict[str, Any]:
-        """Let the running batch finish, then end the queries."""
-        return self._call("stop_between_batches", {"timeout_s": timeout_s}, timeout_s + ANSWER_S)
-
-    def _call(self, name: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def call(self, name: str, request: Mapping[str, Any], *, timeout_s: float = ANSWER_S) -> dict[str, Any]:
+        """Ask for one call, and wait for its answer."""
         connection = http.client.HTTPConnection(*self._address, timeout=timeout_s)
         try:
             headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
@@ -81,12 +71,33 @@ class ControlClient:
         except (OSError, http.client.HTTPException, ValueError) as error:
             silent = isinstance(error, (TimeoutError, socket.timeout))
             why = f"within {timeout_s:.0f} s" if silent else f"({error})"
-            raise NotReady(f"the driver did not answer '{name}' {why}") from error
+            raise NotReady(f"{self._who} did not answer '{name}' {why}") from error
         finally:
             connection.close()
         if answer.status != 200:
             raise _error(body)
         return dict(body)
+
+
+class ControlClient(Caller):
+    """The end that asks a driver."""
+
+    def __init__(self, port: int, *, token: str, host: str = HOST) -> None:
+        super().__init__(port, token=token, who="the driver", host=host)
+
+    def status(self, *, timeout_s: float = ANSWER_S) -> dict[str, Any]:
+        """What the driver says of itself."""
+        return self.call("status", {}, timeout_s=timeout_s)
+
+    def scale(self, scale_out: int, *, timeout_s: float) -> dict[str, Any]:
+        """Change the number of executors, seen done."""
+        request = {"scale_out": scale_out, "timeout_s": timeout_s}
+        return self.call("scale", request, timeout_s=timeout_s + ANSWER_S)
+
+    def stop_between_batches(self, *, timeout_s: float) -> dict[str, Any]:
+        """Let the running batch finish, then end the queries."""
+        request = {"timeout_s": timeout_s}
+        return self.call("stop_between_batches", request, timeout_s=timeout_s + ANSWER_S)
 
 
 def write_token(path: Path, token: str) -> None:

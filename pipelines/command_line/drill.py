@@ -6,30 +6,22 @@ import json
 import math
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
-from models.capacity import CapacityModel
-from models.downtime import DowntimeModel
 from models.quantities import FAILURE_KINDS, Misuse, Unknown
 from pipelines import config, job_plans, owner, world
+from pipelines.drills import SHARES, as_data, kept, known_models
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import World
-from profiling_jobs import drilling, profiling_record
+from profiling_jobs import drilling
 from profiling_jobs.drill import Outcome, Subject
 from profiling_jobs.drill import run as run_drill
 from profiling_jobs.drill_prediction import Models
 from profiling_jobs.drilling import Drilling, DrillPlan, planned
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.watching import Watch
-
-SHARES = (
-    0.5,
-    0.75,
-)  # of the capacity: what promises of three minutes allow, and a recovery long enough to see
 
 
 @click.command("drill")
@@ -137,7 +129,7 @@ def _on_copy(
 ) -> tuple[Outcome, ...]:
     job = settings.jobs[name]
     template = job_plans.live_plan(name, job, folder=folder)
-    models = known_models(there, name, job)
+    models = known_models(there.store, name, job)
     sizes = scale_outs or (job.scale_out,)
     plan = _plan(name, job, models, kinds=kinds, sizes=sizes, rates=rates, repeats=repeats, budget=budget)
     if plan.left_out:
@@ -195,7 +187,7 @@ def _on_live(
     if name not in there.deployments.names():
         raise NotReady(f"{name} does not run here: start it first, or leave --on-live out to drill a copy")
     scale_out = there.deployments.status(name).declared_scale_out
-    models = known_models(there, name, job)
+    models = known_models(there.store, name, job)
     around = there.around(name, job)
     outcomes = []
     for kind in (kinds or job.failure_kinds) * repeats:
@@ -212,50 +204,6 @@ def _on_live(
         drilling.keep(around, name, outcome)
         outcomes.append(outcome)
     return tuple(outcomes)
-
-
-def known_models(there: World, name: str, job: JobSettings) -> Models | None:
-    """The models of what is in the store; none before the job was profiled."""
-    found = profiling_record.measured(there.store, name)
-    overheads = profiling_record.overheads_s(there.store, name)
-    if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
-        return None
-    return Models(
-        capacity=CapacityModel.fit(found),
-        downtime=DowntimeModel.fit([event for event, _ in there.store.events(name)]),
-        overhead_s=overheads,
-        limit_records=job_plans.limit_records(job),
-        trigger_s=job.trigger_s,
-    )
-
-
-def kept(outcome: Outcome, *, target_s: float) -> bool:
-    """Whether it recovered within the target."""
-    return not isinstance(outcome.event, Unknown) and outcome.event.recovery_s <= target_s
-
-
-def as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
-    """One drill as JSON; a recovery that did not come is null."""
-    event, rate = outcome.event, outcome.rate_rps
-    row: dict[str, Any] = {
-        "kind": outcome.kind,
-        "scale_out": outcome.scale_out,
-        "rate_rps": None if isinstance(rate, Unknown) else rate,
-        "kept": kept(outcome, target_s=target_s),
-    }
-    if isinstance(event, Unknown):
-        return row | {"invalid": event.reason}
-    seconds = {
-        key: value if math.isfinite(value) else None for key, value in asdict(event).items() if key != "kind"
-    }
-    return row | seconds | {"details": _finite(dict(outcome.details))}
-
-
-def _finite(value: Any) -> Any:
-    """The same without infinities, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _say(text: str) -> None:

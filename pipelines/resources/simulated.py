@@ -7,7 +7,7 @@ each `Refused` becomes the error of its kind. What the plans themselves forbid i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from models.quantities import Unknown
@@ -27,11 +27,15 @@ from profiling_jobs.ports import (
     Status,
 )
 
+from .simulated_time import SharedCluster
+
 
 @contextmanager
-def _refusals_told() -> Iterator[None]:
+def _refusals_told(cluster: Cluster) -> Iterator[None]:
+    """One call at a time, where several threads share the cluster."""
     try:
-        yield
+        with getattr(cluster, "turn", nullcontext()):
+            yield
     except Refused as refused:
         if refused.kind == "misconfigured":
             raise Misconfigured(refused.setting, refused.problem) from refused
@@ -48,7 +52,10 @@ class SimulatedClock:
         return self._cluster.now_s
 
     def sleep(self, seconds: float) -> None:
-        self._cluster.advance(seconds)
+        if isinstance(self._cluster, SharedCluster):
+            self._cluster.sleep(seconds)
+        else:
+            self._cluster.advance(seconds)
 
 
 class SimulatedDeployments:
@@ -59,7 +66,7 @@ class SimulatedDeployments:
 
     def launch(self, plan: Plan) -> None:
         plans.check(plan)
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             for job in self._cluster.jobs.values():
                 if job.plan.name != plan.name:
                     plans.apart(plan, job.plan)
@@ -67,19 +74,20 @@ class SimulatedDeployments:
             self._cluster.launch(plan)
 
     def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return _as(Rescaled, self._cluster.scale(name, scale_out, epoch=epoch))
 
     def stop(self, name: str) -> None:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             self._cluster.stop(name)
 
     def status(self, name: str) -> Status:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return _as(Status, self._cluster.status(name))
 
     def names(self) -> tuple[str, ...]:
-        return self._cluster.names()
+        with _refusals_told(self._cluster):
+            return self._cluster.names()
 
 
 class SimulatedFailures:
@@ -92,14 +100,16 @@ class SimulatedFailures:
         return self._cluster.kinds()
 
     def inject(self, deployment: str, kind: str) -> Injection:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return _as(Injection, self._cluster.inject(deployment, kind))
 
     def clear(self, injection_id: str) -> None:
-        self._cluster.clear(injection_id)
+        with _refusals_told(self._cluster):
+            self._cluster.clear(injection_id)
 
     def active(self) -> tuple[Injection, ...]:
-        return tuple(_as(Injection, injection) for injection in self._cluster.active())
+        with _refusals_told(self._cluster):
+            return tuple(_as(Injection, injection) for injection in self._cluster.active())
 
 
 class SimulatedBroker:
@@ -109,35 +119,35 @@ class SimulatedBroker:
         self._cluster = cluster
 
     def topics(self) -> dict[str, int]:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return self._cluster.topics.counts()
 
     def create(self, topic: str, *, partitions: int) -> None:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             self._cluster.topics.create(topic, partitions=partitions, at_s=self._cluster.now_s)
 
     def delete(self, topic: str) -> None:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             self._cluster.topics.delete(topic)
 
     def starts(self, topics: Sequence[str]) -> Offsets:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return self._cluster.topics.starts(topics)
 
     def ends(self, topics: Sequence[str]) -> Offsets:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return self._cluster.topics.ends(topics, at_s=self._cluster.now_s)
 
     def offsets_at(self, topic: str, at_s: float) -> Offsets:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return self._cluster.topics.offsets_at(topic, at_s, at_s=self._cluster.now_s)
 
     def committed(self, group: str, topics: Sequence[str]) -> Offsets:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             return self._cluster.topics.committed(group, topics)
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             self._cluster.topics.commit(group, offsets)
 
 
@@ -145,10 +155,11 @@ class SimulatedMetrics:
     """How the jobs of that cluster are doing."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._sampler = sampling.Sampler(cluster)
 
     def sample(self, name: str) -> Sample:
-        with _refusals_told():
+        with _refusals_told(self._cluster):
             found = self._sampler.sample(name)
         executors = found.executors
         if not isinstance(executors, Unknown):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,10 @@ class SimulatedSource:
         self._commands: list[tuple[float, float]] = []
 
     def set_rate(self, rate_rps: float) -> float:
+        with self._alone():
+            return self._set_rate(rate_rps)
+
+    def _set_rate(self, rate_rps: float) -> float:
         now_s = self._cluster.now_s
         self._commands.append((now_s, rate_rps))
         for topic, share in self._shares.items():
@@ -35,10 +41,11 @@ class SimulatedSource:
         return now_s
 
     def achieved(self, from_s: float, to_s: float) -> Flowed:
-        sent = sum(
-            float((self._cluster.topics[topic].end(to_s) - self._cluster.topics[topic].end(from_s)).sum())
-            for topic in self._shares
-        )
+        with self._alone():
+            sent = sum(
+                float((self._cluster.topics[topic].end(to_s) - self._cluster.topics[topic].end(from_s)).sum())
+                for topic in self._shares
+            )
         edges = [at_s for at_s, _ in self._commands[1:]] + [to_s]
         owed = sum(
             rate * max(0.0, min(end_s, to_s) - max(at_s, from_s))
@@ -47,6 +54,12 @@ class SimulatedSource:
         return Flowed(sent / (to_s - from_s), owed / (to_s - from_s))
 
     def stop(self) -> None:
-        for topic in self._shares:
-            if topic in self._cluster.topics:
-                self._cluster.topics.flow(topic, 0.0, at_s=self._cluster.now_s)
+        with self._alone():
+            for topic in self._shares:
+                if topic in self._cluster.topics:
+                    self._cluster.topics.flow(topic, 0.0, at_s=self._cluster.now_s)
+
+    def _alone(self) -> AbstractContextManager[Any]:
+        """One call at a time, where several threads share the cluster."""
+        turn: AbstractContextManager[Any] = getattr(self._cluster, "turn", nullcontext())
+        return turn

@@ -1,0 +1,238 @@
+"""Who sits at the desk in the owner's own process?
+
+`HereDesk` has the world: it samples every live job once a second, evaluates when it is asked to, and carries
+out orders in threads. Nothing of it runs on after `close`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from models import control
+from profiling_jobs import evaluation
+from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
+from profiling_jobs.loop import Loop
+from profiling_jobs.ports import Metrics, Sample
+from profiling_jobs.sampler import EVERY_S, Rounds, Sampler
+
+from . import timetable
+from .desk import Json, checked
+from .desk_orders import Orders
+from .desk_work import Work
+from .drills import finite
+from .job_loop import ChampionsInCharge, control_settings
+from .settings import Settings
+from .world import World
+
+
+class HereDesk:
+    """The desk of the process that owns the jobs."""
+
+    def __init__(self, world: World, settings: Settings, folder: Path) -> None:
+        metrics = _one_at_a_time(world.metrics)
+        self._world = world = replace(world, metrics=metrics)
+        self._settings, self._folder = settings, folder
+        self._began_s = time.time()
+        self._tasks: dict[str, int | None] = {}
+        self._unsampled: Counter[str] = Counter()
+        self._turn = threading.Lock()
+        self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in settings.jobs}
+        self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s)
+        self._sampling: threading.Thread | None = None
+        self._closing = threading.Event()
+        self.champions = ChampionsInCharge(folder, lambda: settings.jobs)
+        self.loop = Loop(
+            store=world.store,
+            deployments=world.deployments,
+            readings=self._sampler,
+            champions=self.champions,
+            clock=world.clock,
+            failures=world.failures,
+            blackout=partial(timetable.blackouts, settings),
+        )
+        self._orders = Orders(taking_part=self._as_part)
+        self._work = Work(
+            world,
+            settings,
+            folder,
+            loop=self.loop,
+            champions=self.champions,
+            control_settings=self.control_settings,
+            unwatched=self._unwatched,
+        )
+
+    def start(self) -> HereDesk:
+        """Watch the jobs from now on."""
+        if self._sampling is None:
+            self._sampling = threading.Thread(target=self._sample, name="headroom-desk-sampler", daemon=True)
+            self._sampling.start()
+        return self
+
+    def close(self) -> tuple[str, ...]:
+        """Cancel every order, put everything away, watch no more; which orders would not end."""
+        left = self._orders.close()
+        self._closing.set()
+        if self._sampling is not None:
+            self._sampling.join()
+            self._sampling = None
+        return left
+
+    def __enter__(self) -> HereDesk:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------ what it is asked
+
+    def evaluate(self, job: str) -> Json:
+        self._check(job)
+        with self._evaluating[job], self._world.taking_part():
+            found = evaluation.evaluate(
+                job,
+                settings=self.control_settings(job),
+                loop=self.loop,
+                now_s=self._world.clock.now_s(),
+            )
+        return found.to_json()
+
+    def begin(self, what: str, job: str, /, **details: Any) -> str:
+        details = checked(what, details)
+        self._check(job)
+        if what == "profile" or details.get("live"):
+            window = self.loop.blackout(job, self._world.clock.now_s())
+            if window is not None:
+                raise NotReady(f"{job} is in a blackout window, {window.why}: no {what} is begun in it")
+        return self._orders.begin(
+            what, job, details, lambda order: finite(self._work.of(what)(order)), alone=Work.alone(what, job)
+        )
+
+    def order(self, id: str, *, since: int = 0) -> Json:
+        found: Json = finite(self._orders.get(id).to_json(since=since))
+        return found
+
+    def cancel(self, id: str) -> None:
+        self._orders.get(id).cancel()
+
+    def status(self) -> Json:
+        orders = [finite(order.to_json()) for order in self._orders.all()]
+        return {
+            "schema": 1,
+            "kind": self._world.kind,
+            "folder": str(self._folder.resolve()),
+            "since_s": self._began_s,
+            "now_s": self._world.clock.now_s(),
+            "jobs": {name: self._status(name) for name in sorted(self._settings.jobs)},
+            "orders": orders,
+        }
+
+    # ------------------------------------------------------------------------------------------- its parts
+
+    def control_settings(self, job: str) -> control.Settings:
+        """What control agrees to for this job, without models."""
+        return control_settings(job, self._settings.jobs[job], tasks=self._tasks_of(job))
+
+    def _tasks_of(self, job: str) -> int | None:
+        """Partitions of its input, where they bound what executors can do; asked once."""
+        if self._world.kind == "simulated":
+            return None
+        if job not in self._tasks:
+            try:
+                there = self._world.broker.topics()
+            except HeadroomError:
+                return None
+            counts = [there[topic] for topic in self._settings.jobs[job].inputs.values() if topic in there]
+            if not counts:
+                return None
+            self._tasks[job] = max(counts)
+        return self._tasks[job]
+
+    def _check(self, job: str) -> None:
+        if job not in self._settings.jobs:
+            known = ", ".join(sorted(self._settings.jobs)) or "none"
+            raise Misconfigured(f"job.{job}", f"is not in the settings; there is {known}")
+
+    def _status(self, name: str) -> dict[str, Any]:
+        mode = self._settings.jobs[name].mode
+        try:
+            status = self._world.deployments.status(name)
+        except HeadroomError as error:
+            return {
+                "state": "stopped",
+                "declared_scale_out": self._settings.jobs[name].scale_out,
+                "executors_alive": 0,
+                "run_id": {"unknown": str(error)},
+                "reason": str(error),
+                "mode": mode,
+            }
+        found: dict[str, Any] = finite(dict(vars(status)))
+        return {**found, "mode": mode}
+
+    def _sampled(self) -> Sequence[str]:
+        with self._turn:
+            unsampled = {name for name, count in self._unsampled.items() if count}
+        there = self._world.deployments.names()
+        return [name for name in there if name in self._settings.jobs and name not in unsampled]
+
+    @contextmanager
+    def _unwatched(self, name: str) -> Iterator[None]:
+        """What a drill watches is sampled by nobody else: commits are told once."""
+        with self._turn:
+            self._unsampled[name] += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._unsampled[name] -= 1
+
+    @contextmanager
+    def _as_part(self) -> Iterator[None]:
+        with self._world.hurried(), self._world.taking_part():
+            yield
+
+    def _sample(self) -> None:
+        """As `Sampler` does by itself, but by the world's clock."""
+        clock = self._world.clock
+        with self._world.taking_part():
+            while not self._closing.is_set():
+                began_s = clock.now_s()
+                self._sampler.round()
+                clock.sleep(max(0.05 * EVERY_S, EVERY_S - (clock.now_s() - began_s)))
+
+
+class _Locked:
+    """Metrics that are for one thread at a time."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics, self._turn = metrics, threading.Lock()
+
+    def sample(self, name: str) -> Sample:
+        with self._turn:
+            return self._metrics.sample(name)
+
+
+class _LockedRounds(_Locked):
+    """The same, where several jobs can be sampled at once."""
+
+    def __init__(self, metrics: Metrics, rounds: Rounds) -> None:
+        super().__init__(metrics)
+        self._rounds = rounds
+
+    def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
+        with self._turn:
+            return self._rounds.sample_all(names)
+
+
+def _one_at_a_time(metrics: Metrics) -> Metrics:
+    return _LockedRounds(metrics, metrics) if isinstance(metrics, Rounds) else _Locked(metrics)

@@ -1,0 +1,73 @@
+"""What do the models know before a drill, did it keep the promise, and how is it told to a machine?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from models.capacity import CapacityModel
+from models.downtime import DowntimeModel
+from models.quantities import Unknown
+from profiling_jobs import profiling_record
+from profiling_jobs.champions import Champions
+from profiling_jobs.drill import Outcome
+from profiling_jobs.drill_prediction import Models
+from profiling_jobs.ports import Store
+
+from . import job_plans
+from .settings import JobSettings
+
+SHARES = (0.5, 0.75)
+"""Of the capacity: what promises of three minutes allow, and a recovery long enough to see."""
+
+
+def known_models(
+    store: Store, name: str, job: JobSettings, *, champions: Champions | None = None
+) -> Models | None:
+    """The champions, or the models of what is in the store; none before the job was profiled."""
+    learnt = DowntimeModel.fit([event for event, _ in store.events(name)])
+    limit = job_plans.limit_records(job)
+    if champions is not None and not isinstance(champions.capacity, Unknown):
+        if isinstance(champions.engine, Unknown):
+            return None
+        downtime = learnt if isinstance(champions.downtime, Unknown) else champions.downtime
+        return Models(champions.capacity, downtime, champions.engine.overhead_s, limit, job.trigger_s)
+    found = profiling_record.measured(store, name)
+    overheads = profiling_record.overheads_s(store, name)
+    if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
+        return None
+    return Models(CapacityModel.fit(found), learnt, overheads, limit, job.trigger_s)
+
+
+def kept(outcome: Outcome, *, target_s: float) -> bool:
+    """Whether it recovered within the target."""
+    return not isinstance(outcome.event, Unknown) and outcome.event.recovery_s <= target_s
+
+
+def as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
+    """One drill as JSON; a recovery that did not come is null."""
+    event, rate = outcome.event, outcome.rate_rps
+    row: dict[str, Any] = {
+        "kind": outcome.kind,
+        "scale_out": outcome.scale_out,
+        "rate_rps": None if isinstance(rate, Unknown) else rate,
+        "kept": kept(outcome, target_s=target_s),
+    }
+    if isinstance(event, Unknown):
+        return row | {"invalid": event.reason}
+    seconds = {
+        key: value if math.isfinite(value) else None for key, value in asdict(event).items() if key != "kind"
+    }
+    return row | seconds | {"details": finite(dict(outcome.details))}
+
+
+def finite(value: Any) -> Any:
+    """The same without infinities and other things that JSON does not have."""
+    if isinstance(value, Unknown):
+        return {"unknown": value.reason}
+    if isinstance(value, dict):
+        return {str(key): finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,139 @@
+"""How do several threads live on a clock that is only computed?
+
+A thread that *takes part* holds the time still while it works; when all who take part sleep, time jumps to
+the first of them who has to wake up. So a search, a drill and a sampler run side by side as they would in
+real time, only faster, and what they find does not depend on how busy this machine is. `not_beyond` bounds
+it: a world that is served goes with the wall clock once it has caught up with it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from models.simulation.cluster import Cluster
+
+LOOK_S = 1.0  # of simulated time, between two looks at what a call waits for
+NAP_S = 0.05  # of real time, between two looks at the wall clock
+
+
+class SharedCluster(Cluster):
+    """A cluster that many threads use; `turn` is held by every call."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.turn = threading.Condition(threading.RLock())
+        self.not_beyond: Callable[[], float] = lambda: math.inf
+        self._awake = 0
+        self._here = threading.local()
+        self._sleepers: dict[object, tuple[float, bool]] = {}
+        """Who sleeps -> until when, and whether time waits for them afterwards."""
+
+    @contextmanager
+    def taking_part(self) -> Iterator[None]:
+        """As long as this thread is at work time stands still."""
+        if getattr(self._here, "part", False):
+            yield
+            return
+        with self.turn:
+            self._awake += 1
+            self._here.part = True
+        try:
+            yield
+        finally:
+            with self.turn:
+                self._here.part = False
+                self._awake -= 1
+                self.turn.notify_all()
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """This thread waits for another one: time goes on without it."""
+        if not getattr(self._here, "part", False):
+            yield
+            return
+        with self.turn:
+            self._here.part = False
+            self._awake -= 1
+            self.turn.notify_all()
+        try:
+            yield
+        finally:
+            with self.turn:
+                self._awake += 1
+                self._here.part = True
+
+    def sleep(self, seconds: float) -> None:
+        """Until so much time has passed."""
+        part = bool(getattr(self._here, "part", False))
+        me = object()
+        with self.turn:
+            due_s = self.now_s + max(0.0, seconds)
+            if due_s <= self.now_s:
+                return
+            self._sleepers[me] = (due_s, part)
+            self._awake -= part
+            while me in self._sleepers:
+                if self._awake > 0:
+                    self.turn.wait()
+                    continue
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Nobody works: on to the first who has to wake up, as far as time may go."""
+        first_s = min(due_s for due_s, _ in self._sleepers.values())
+        allowed_s = self.not_beyond()
+        if first_s > allowed_s:
+            # Also while a call waits the others may look, and come to sleep or to work.
+            self.turn.wait(min(NAP_S, max(0.001, first_s - allowed_s)))
+            return
+        self.advance(first_s - self.now_s)
+        woken = [(one, part) for one, (due_s, part) in self._sleepers.items() if due_s <= self.now_s]
+        for one, part in woken:
+            del self._sleepers[one]
+            self._awake += part
+        self.turn.notify_all()
+
+    def _wait(self, condition: Callable[[], bool], *, timeout_s: float) -> bool:
+        """As in the cluster, but the others go on meanwhile."""
+        until_s = self.now_s + timeout_s
+        while not condition() and self.now_s < until_s:
+            due_s = min((job.next_s(self.now_s) for job in self.jobs.values()), default=math.inf)
+            self.sleep(max(1e-6, min(due_s - self.now_s, until_s - self.now_s, LOOK_S)))
+        return condition()
+
+
+class WallBound:
+    """Not beyond the wall clock, or with a head start that grows while `hurried`."""
+
+    def __init__(self, *, hurry: float = 60.0) -> None:
+        """`hurry`: how many times as fast, while somebody waits for it."""
+        self._hurry = hurry
+        self._ahead_s = 0.0
+        self._hurried = 0
+        self._since_s = time.time()
+        self._turn = threading.Lock()
+
+    def __call__(self) -> float:
+        now_s = time.time()
+        with self._turn:
+            if self._hurried:
+                self._ahead_s += (self._hurry - 1.0) * (now_s - self._since_s)
+            self._since_s = now_s
+            return now_s + self._ahead_s
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Somebody waits for something that takes long."""
+        self()
+        with self._turn:
+            self._hurried += 1
+        try:
+            yield
+        finally:
+            self()
+            with self._turn:
+                self._hurried -= 1

@@ -1,0 +1,375 @@
+"""One suite for both desks: that of the owner's own process, and the one that is reached over loopback."""
+
+import dataclasses
+import json
+import os
+import stat
+import threading
+import time
+
+import pytest
+
+from models.quantities import Unknown
+from models.simulation import sampling
+from pipelines import config, world
+from pipelines.desk import awaited, carried_out
+from pipelines.desk_here import HereDesk
+from pipelines.desk_line import DeskClient, DeskServer
+from pipelines.owner import Owner
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+
+TOML = """
+[deployment]
+kind = "simulated"
+[spark]
+slots = 8
+[job.orders]
+build = "a:b"
+inputs = {events = "in"}
+outputs = {alerts = "out"}
+scale_out = 2
+scale_out_max = 4
+max_offsets_per_trigger = 2000
+probe_s = 60
+warm_up_s = 10
+profile_scale_outs = [1, 2]
+profile_budget_executor_s = 4000
+failure_kinds = ["executor_kill", "driver_kill"]
+[job.clicks]
+build = "a:b"
+inputs = {events = "clicks"}
+"""
+LONG = {"scale_out": 1, "rate_rps": 300.0}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_asks_the_twin_for_latency(monkeypatch):
+    """Nine tenths of its time, and probes reckon their own."""
+    none = Unknown("left out")
+    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+
+
+class Office:
+    """A simulated world with a desk in it."""
+
+    def __init__(self, there, here, desk, folder):
+        self.world, self.here, self.desk, self.folder = there, here, desk, folder
+
+    def launched(self, rate_rps=700.0):
+        result = carried_out(self.desk, "launch", "orders")
+        self.world.flow("in", rate_rps)
+        return result
+
+    def passes(self, seconds):
+        """Simulated time; somebody else's thread sees to it."""
+        until = self.world.clock.now_s() + seconds
+        while self.world.clock.now_s() < until:
+            time.sleep(0.002)
+
+    def copies(self):
+        return [name for name in self.world.deployments.names() if name not in ("orders", "clicks")]
+
+    def scratch(self):
+        return [topic for topic in self.world.broker.topics() if topic.startswith("headroom.")]
+
+
+@pytest.fixture(params=["here", "line"])
+def office(request, tmp_path):
+    settings = config.parse(TOML, environment={})
+    with (
+        world.opened(settings, tmp_path) as there,
+        HereDesk(there, settings, tmp_path) as here,
+    ):
+        if request.param == "here":
+            yield Office(there, here, here, tmp_path)
+            return
+        server = DeskServer(here, tmp_path)
+        server.start()
+        try:
+            yield Office(there, here, DeskClient(tmp_path), tmp_path)
+        finally:
+            server.close()
+
+
+def ended(desk, id, *, within_s=60.0):
+    until = time.monotonic() + within_s
+    while (now := desk.order(id))["state"] == "running":
+        assert time.monotonic() < until, now
+        time.sleep(0.01)
+    return now
+
+
+class TestLiveJob:
+    def test_it_is_launched_with_its_topics_and_stopped(self, office):
+        assert office.desk.status()["jobs"]["orders"]["state"] == "stopped"
+        assert office.launched() == {"launched": True, "state": "running", "scale_out": 2}
+        assert office.launched()["launched"] is False
+        status = office.desk.status()
+        assert (status["kind"], status["jobs"]["orders"]["executors_alive"]) == ("simulated", 2)
+        assert {"in", "out"} <= set(office.world.broker.topics())
+        assert carried_out(office.desk, "stop", "orders") == {"stopped": True}
+        assert carried_out(office.desk, "stop", "orders") == {"stopped": False}
+
+    def test_an_evaluation_is_recorded_and_the_same_all_through_its_interval(self, office):
+        office.launched()
+        office.passes(90.0)
+        first = office.desk.evaluate("orders")
+        assert first["observation"]["arrival_rps"] == pytest.approx(700.0, rel=0.02)
+        assert first["instruction"]["do"] == "hold"
+        assert json.loads(json.dumps(first)) == first
+        office.passes(61.0)
+        second = office.desk.evaluate("orders")
+        assert second["interval"] > first["interval"]
+        kept = office.world.store.evaluations("orders")
+        assert [evaluation["interval"] for _, evaluation in kept] == [first["interval"], second["interval"]]
+
+    def test_an_epoch_that_nobody_ordered_is_not_applied(self, office):
+        office.launched()
+        done = carried_out(office.desk, "apply", "orders", epoch=7, to=4)
+        assert done["did"] == "nothing"
+        assert office.desk.status()["jobs"]["orders"]["declared_scale_out"] == 2
+
+    def test_a_recording_holds_every_record_of_its_time(self, office):
+        office.launched(rate_rps=500.0)
+        lines = []
+        done = carried_out(office.desk, "record", "orders", say=lines.append, seconds=20)
+        kept = done["recordings"]["events"]
+        assert (kept["ended"], kept["records"]) == ("complete", pytest.approx(10_000, rel=0.002))
+        assert lines[0] == "recording in for 20 s"
+
+
+class TestCopies:
+    def test_a_profile_tells_its_points_and_leaves_no_copy(self, office):
+        office.launched()
+        shares, lines = [], []
+        seen = []
+        done = carried_out(
+            office.desk,
+            "profile",
+            "orders",
+            say=lines.append,
+            seen=lambda order: (shares.append(order["share"]), seen.append(order)),
+        )
+        facts = seen[-1]["facts"]
+        assert len(facts) == done["probes"] >= 2
+        assert {fact["scale_out"] for fact in facts} == {1, 2}
+        assert all(fact["key"].startswith(f"orders/e{fact['scale_out']}/r") for fact in facts)
+        assert 600.0 < done["capacity_rps"]["1"]["mid"] < 900.0  # the twin: 2000 / (0.3 + 2000 / 800) = 714
+        assert len(office.world.store.measurements("orders")) >= 2
+        assert shares[-1] == 1.0
+        assert any("executors at" in line for line in lines)
+        assert (office.copies(), office.scratch()) == ([], [])
+
+    def test_one_probe_repeats_one_point(self, office):
+        office.launched()
+        done = carried_out(office.desk, "probe", "orders", scale_out=1, rate_rps=300.4)
+        assert (done["key"], done["verdict"]) == ("orders/e1/r300", "sustained")
+        ((key, _, measurement),) = office.world.store.measurements("orders")
+        assert (key, measurement.scale_out, measurement.sustained) == ("orders/e1/r300", 1, True)
+        assert office.copies() == []
+
+    def test_a_drill_tells_downtime_and_recovery(self, office):
+        office.launched()
+        done = carried_out(office.desk, "drill", "orders", kind="driver_kill", scale_out=2, rate_rps=500.0)
+        (row,) = done["drills"]
+        assert (row["kind"], row["scale_out"], row["kept"]) == ("driver_kill", 2, True)
+        assert 0.0 < row["downtime_s"] <= row["recovery_s"]
+        assert len(office.world.store.events("orders")) == 1
+        assert (office.copies(), office.world.failures.active()) == ([], ())
+
+    def test_without_a_rate_the_capacity_must_be_known(self, office):
+        office.launched()
+        with pytest.raises(Misconfigured, match=r"^drill\.rate_rps: is needed"):
+            carried_out(office.desk, "drill", "orders")
+
+    def test_the_live_job_is_not_hurt_unless_that_is_allowed(self, office):
+        office.launched()
+        with pytest.raises(Unsafe, match="allow_live_drills"):
+            carried_out(office.desk, "drill", "orders", kind="driver_kill", live=True)
+
+
+class TestOrders:
+    def test_two_orders_that_would_be_in_each_others_way(self, office):
+        office.launched()
+        id = office.desk.begin("profile", "orders")
+        with pytest.raises(NotReady, match=rf"profile of orders is under way \(order {id}\)"):
+            office.desk.begin("drill", "orders", kind="driver_kill", scale_out=1, rate_rps=100.0)
+        office.desk.cancel(id)
+        assert ended(office.desk, id)["state"] == "cancelled"
+        assert (office.copies(), office.scratch()) == ([], [])
+        carried_out(office.desk, "probe", "orders", **LONG)
+
+    def test_an_order_outlives_whoever_gave_it_and_is_picked_up_by_its_id(self, office):
+        office.launched()
+        id = office.desk.begin("probe", "orders", **LONG)
+        other = office.here if office.desk is not office.here else office.desk
+        lines = []
+        assert awaited(other, id, say=lines.append)["verdict"] == "sustained"
+        assert lines[0] == "1 executors at 300 records/s"
+        (row,) = [order for order in office.desk.status()["orders"] if order["id"] == id]
+        assert (row["state"], row["share"], "lines" in row) == ("done", 1.0, False)
+
+    def test_lines_are_told_from_where_one_has_read(self, office):
+        office.launched()
+        id = office.desk.begin("probe", "orders", **LONG)
+        done = ended(office.desk, id)
+        assert done["next"] == len(done["lines"]) == 2
+        assert office.desk.order(id, since=1)["lines"] == done["lines"][1:]
+
+    def test_whoever_stops_waiting_cancels(self, office):
+        office.launched()
+
+        def interrupt(order):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            carried_out(office.desk, "profile", "orders", seen=interrupt)
+        (order,) = [one for one in office.desk.status()["orders"] if one["what"] == "profile"]
+        assert ended(office.desk, order["id"])["state"] == "cancelled"
+        assert office.copies() == []
+
+    def test_cancelling_what_has_ended_changes_nothing(self, office):
+        id = office.desk.begin("stop", "orders")
+        ended(office.desk, id)
+        office.desk.cancel(id)
+        assert office.desk.order(id)["state"] == "done"
+
+    def test_what_went_wrong_comes_back_as_the_same_error(self, office):
+        office.launched()
+        with pytest.raises(Misconfigured, match=r"^spark\.slots: 99 executors"):
+            carried_out(office.desk, "probe", "orders", scale_out=99, rate_rps=10.0)
+
+    @pytest.mark.parametrize(
+        ("what", "job", "details", "message"),
+        [
+            ("dance", "orders", {}, r"^order: 'dance' is none; there is launch, stop"),
+            ("launch", "oders", {}, r"^job\.oders: is not in the settings; there is clicks, orders"),
+            ("launch", "orders", {"now": True}, r"^launch\.now: does not belong"),
+            ("record", "orders", {}, r"^record\.seconds: is missing"),
+            ("record", "orders", {"seconds": "long"}, r"^record\.seconds: must be a number"),
+            ("record", "orders", {"seconds": float("nan")}, r"^record\.seconds: must be a number"),
+            ("probe", "orders", {"scale_out": 1.5, "rate_rps": 1.0}, r"^probe\.scale_out: must be a whole"),
+            ("probe", "orders", {"scale_out": True, "rate_rps": 1.0}, r"^probe\.scale_out: must be a whole"),
+            (
+                "probe",
+                "orders",
+                {"scale_out": 1, "rate_rps": 0},
+                r"^probe\.rate_rps: must be a number, above 0",
+            ),
+            ("profile", "orders", {"scale_outs": []}, r"^profile\.scale_outs: must be a list"),
+            ("drill", "orders", {"live": 1}, r"^drill\.live: must be true or false"),
+        ],
+    )
+    def test_an_order_that_makes_no_sense_is_refused_at_once(self, office, what, job, details, message):
+        with pytest.raises(Misconfigured, match=message):
+            office.desk.begin(what, job, **details)
+        assert office.desk.status()["orders"] == []
+
+    def test_in_a_blackout_window_no_profile_is_begun(self, tmp_path):
+        everything = TOML.replace("scale_out = 2", 'scale_out = 2\nblackouts = ["daily 00:00-24:00"]', 1)
+        settings = config.parse(everything, environment={})
+        with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+            with pytest.raises(NotReady, match="blackout window, daily 00:00-24:00"):
+                desk.begin("profile", "orders")
+            carried_out(desk, "launch", "orders")
+
+    def test_an_order_of_an_earlier_owner_is_not_known(self, office):
+        with pytest.raises(NotReady, match="give it again"):
+            office.desk.order("profile-orders-1")
+
+
+class TestTheEnd:
+    def test_closing_cancels_what_is_under_way_and_puts_it_away(self, tmp_path):
+        settings = config.parse(TOML, environment={})
+        with world.opened(settings, tmp_path) as there:
+            before = threading.active_count()
+            with HereDesk(there, settings, tmp_path) as desk:
+                carried_out(desk, "launch", "orders")
+                id = desk.begin("profile", "orders")
+            assert desk.order(id)["state"] == "cancelled"
+            assert there.deployments.names() == ("orders",)
+            assert threading.active_count() == before
+            with pytest.raises(NotReady, match="stopping"):
+                desk.begin("stop", "orders")
+
+
+class TestLine:
+    def test_without_an_owner_it_is_said_how_to_get_one(self, tmp_path):
+        with pytest.raises(NotReady, match="start it with `headroom serve`"):
+            DeskClient(tmp_path).status()
+
+    def test_an_owner_without_a_desk_is_named(self, tmp_path):
+        with (
+            Owner(tmp_path),
+            pytest.raises(NotReady, match=rf"owned by process {os.getpid()} .* does not serve"),
+        ):
+            DeskClient(tmp_path).status()
+
+    def test_what_a_killed_owner_has_left_leads_nowhere(self, tmp_path):
+        class Nobody:
+            pass
+
+        server = DeskServer(Nobody(), tmp_path)
+        server.start()
+        address = (tmp_path / "desk" / "address.json").read_bytes()
+        token = (tmp_path / "desk" / "token").read_bytes()
+        server.close()
+        (tmp_path / "desk" / "address.json").write_bytes(address)
+        (tmp_path / "desk" / "token").write_bytes(token)
+        with pytest.raises(NotReady, match="start it with `headroom serve`"):
+            DeskClient(tmp_path).status()
+
+    def test_the_key_is_for_this_user_only_and_gone_afterwards(self, tmp_path):
+        class Nobody:
+            pass
+
+        server = DeskServer(Nobody(), tmp_path)
+        server.start()
+        assert stat.S_IMODE((tmp_path / "desk" / "token").stat().st_mode) == 0o600
+        assert stat.S_IMODE((tmp_path / "desk").stat().st_mode) == 0o700
+        server.close()
+        assert list((tmp_path / "desk").iterdir()) == []
+
+
+def test_simulated_time_waits_for_whoever_works(tmp_path):
+    settings = config.parse(TOML, environment={})
+    with world.opened(settings, tmp_path) as there:
+        seen = {}
+
+        def live(name, naps):
+            with there.taking_part():
+                moments = []
+                for nap in naps:
+                    there.clock.sleep(nap)
+                    moments.append(there.clock.now_s() - began)
+                seen[name] = moments
+
+        with there.taking_part():
+            began = there.clock.now_s()
+            threads = [
+                threading.Thread(target=live, args=("slow", [4.0] * 3)),
+                threading.Thread(target=live, args=("quick", [1.0] * 12)),
+            ]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+            assert there.clock.now_s() == began
+        for thread in threads:
+            thread.join()
+        assert seen["slow"] == pytest.approx([4.0, 8.0, 12.0])
+        assert seen["quick"] == pytest.approx([float(second) for second in range(1, 13)])
+
+
+def test_a_served_simulation_goes_with_the_wall_clock(tmp_path):
+    settings = config.parse(TOML, environment={})
+    with world.opened(settings, tmp_path, since_s=time.time() - 50.0) as there:
+        there.clock.sleep(49.0)
+        assert there.clock.now_s() < time.time() + 0.5
+        before = time.time()
+        there.clock.sleep(2.0)
+        assert 0.5 < time.time() - before < 5.0
+        before = time.time()
+        with there.hurried():
+            there.clock.sleep(30.0)
+        assert time.time() - before < 5.0
+        assert dataclasses.is_dataclass(there)
