@@ -66,12 +66,14 @@ def _watch(lab: Lab, name: str, copy: Copy, truth_rps: float) -> None:
             lab.say("nothing was observed in this step")
             continue
         load = copy.watch.timeline.load(since_s, lab.now_s)
+        commits = copy.watch.timeline.commits(since_s, lab.now_s)
         steps.append(
             {
                 "share": share,
                 "shares": dict(seen.cpu),
                 "rps": dict(seen.worker_rps),
                 "limit": _limit(copy, since_s, lab.now_s),
+                "commits": [(done.at_s, done.records) for done in commits],
                 "load": {
                     what: {worker: column.tolist() for worker, column in getattr(load, what).items()}
                     for what in ("cpu", "busy", "records_rps")
