@@ -42,6 +42,9 @@ SUGGESTED_PRIOR_WEIGHT = 1.0
 """Holds 97 % of the slope after a minute at 0.35 ± 0.01 CPU, 4 % after ten minutes at 0.35 ± 0.1. Measured
 (`bench capacity`): with 30 the error after those ten minutes is four times that of least squares."""
 _MOST_CPU = 1.05  # sampling jitter; beyond it somebody passes percent
+_FORGOTTEN = 1e-6
+"""Samples' worth of weight below which a worker is dropped: after twenty half-lives. Judgement: every restart
+of a job brings workers with new names, and the old ones would be kept for ever."""
 _FLAT = 1e-12  # S_xx over n·x̄² below which CPU has not varied but for rounding
 
 Samples = Mapping[Any, Any] | Sequence[Sequence[float]] | Array
@@ -154,7 +157,7 @@ class OnlineCapacity:
         if self.half_life_s is not None:
             factor = math.exp2(-by_s / self.half_life_s)
             aged = {w: m.aged(factor) for w, m in self._moments.items()}
-            self._moments = {w: m for w, m in aged.items() if m.weight > 0.0}
+            self._moments = {w: m for w, m in aged.items() if m.weight > _FORGOTTEN}
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, as plain JSON."""

@@ -245,3 +245,11 @@ def test_rates_k_times_as_high_mean_a_capacity_k_times_as_high(seed, factor):
         assert (scaled.low, scaled.mid, scaled.high) == pytest.approx(
             (factor * plain.low, factor * plain.mid, factor * plain.high)
         )
+
+
+def test_workers_that_are_long_gone_are_forgotten():
+    online = OnlineCapacity(half_life_s=60.0, prior_weight=1.0)
+    for run in range(100):
+        online.update({f"run-{run}/0": 0.5}, {f"run-{run}/0": 500.0}, step_s=60.0)
+    assert len(online.to_json()["moments"]) < 30
+    assert online.total().mid == pytest.approx(1000.0)
