@@ -99,11 +99,18 @@ def _order(job: str, epoch: int, settings: Settings, loop: Loop) -> Order | Appl
     if settings.mode != "apply":
         return Applied("nothing", f"mode {settings.mode}: nothing is touched")
     orders = directives(job, loop=loop, memory=memory, now_s=now_s)
-    why = forbids(orders, origin=order.origin)
+    why = forbids(orders, order) or _too_old(order, settings, now_s)
     begun = said is not None and said.epoch == epoch and said.state == "begun"
     if why and not begun:  # what is half done is completed
         return Applied("nothing", why)
     return order
+
+
+def _too_old(order: Order, settings: Settings, now_s: float) -> str:
+    waited_s = now_s - order.at_s
+    if waited_s <= settings.take_effect_s:
+        return ""
+    return f"it was ordered {waited_s:.0f} s ago: the next tick decides anew"
 
 
 def _carry_out(job: str, order: Order, loop: Loop) -> Applied:
@@ -119,7 +126,8 @@ def _carry_out(job: str, order: Order, loop: Loop) -> Applied:
     except HeadroomError as silent:
         return _ended(job, loop, begun, "later", str(silent))
     declared = status.declared_scale_out
-    if declared not in (order.before, order.to):
+    ours = {order.before, order.to} if said is None else {order.before, order.to, said.to}
+    if declared not in ours:
         why = f"somebody has set {declared} executors meanwhile, it is not touched"
         return Applied("nothing", why, order.before, order.to)
     if declared == order.to and status.executors_alive == order.to:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
-from models.control import Directives, Injected, Pause, Pin
+from models.control import Directives, Injected, Pause, Pin, State
+from models.quantities import Unknown
 
+from .changes import Order, Outcome
 from .errors import HeadroomError
 from .live_state import Memory
 from .loop import Loop
@@ -41,15 +44,29 @@ def told(said: Directives) -> dict[str, Any]:
     return found
 
 
-def forbids(said: Directives, *, origin: str) -> str:
+def forbids(said: Directives, order: Order) -> str:
     """Why a change that was ordered must not be begun now; empty if it may."""
     if said.pause is not None:
         return f"paused by {said.pause.who}: {said.pause.why}"
-    if origin == "pin":
+    if order.origin == "pin" or said.blackout is None:
         return ""
-    if said.blackout is not None and not said.blackout.scale_out_allowed:
-        return f"blackout, nothing changes: {said.blackout.why}"
-    return ""
+    if said.blackout.scale_out_allowed and order.to >= order.before:
+        return ""
+    return f"blackout: {said.blackout.why}"
+
+
+def marked(said: Directives, *, scale_out: int | Unknown, state: State, ours: Outcome | None) -> Directives:
+    """With our mark, where the declared size is what we set ourselves although control does not expect it.
+
+    An order that was withdrawn or replaced just while it was carried out leaves such a size.
+    """
+    if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown) or ours is None:
+        return said
+    change = state.change
+    expected = {state.applied} if change is None else {change.before, change.to}
+    if scale_out in expected or scale_out != ours.to or ours.state == "refused":
+        return said
+    return replace(said, foreign_edit=False)
 
 
 def _until_s(directive: Directive) -> float:

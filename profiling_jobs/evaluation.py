@@ -90,12 +90,13 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
         settings=settings,
         now_s=now_s,
     )
+    ours = outcome(loop.store, job)
     said = directing.directives(job, loop=loop, memory=memory, now_s=now_s)
+    size = seen.observation.scale_out
+    said = directing.marked(said, scale_out=size, state=memory.control, ours=ours)
     settings = _with_models(settings, charge, memory)
     state = memory.control.with_settings(settings).with_directives(said)
-    state, order, worries, trouble = followed(
-        state, order=memory.order, outcome=outcome(loop.store, job), said=said, now_s=now_s
-    )
+    state, order, worries, trouble = followed(state, order=memory.order, outcome=ours, said=said, now_s=now_s)
     state, instructions = _stepped(state, replace(seen.observation, forecast=foreseen.forecast), now_s)
     first = instructions[0]
     if isinstance(first, Scale) and state.change is not None:

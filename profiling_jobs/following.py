@@ -48,7 +48,7 @@ def _waiting(
     state: State, order: Order, said: Directives, now_s: float
 ) -> tuple[State, Order | None, tuple[str, ...]]:
     """Nobody has begun it yet."""
-    if forbids(said, origin=order.origin) or state.settings.mode != "apply":
+    if forbids(said, order) or state.settings.mode != "apply":
         return control.withdrawn(state), None, ()
     waited_s = now_s - order.at_s
     if waited_s < state.settings.take_effect_s:

@@ -712,6 +712,43 @@ def test_two_daemons_at_the_same_moment_one_of_them_acts() -> None:
     assert "done already" in late.reason
 
 
+def test_a_pin_that_comes_while_a_change_is_carried_out_is_no_foreign_edit() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    story = world.run(minutes=1, applies=False)
+    while story.last().apply is None:
+        story = world.run(minutes=1, applies=False)
+    scale, pinned = world.deployments.scale, []
+
+    def meanwhile(name: str, scale_out: int, *, epoch: int) -> Rescaled:
+        if not pinned:
+            since_s = world.cluster.now_s
+            world.store.direct(Directive("orders", "pin", "ann", "a sale", since_s=since_s, value=9))
+            world.pass_time(world.at_s + TICK_S)
+            pinned.append(world.daemon.tick())
+        return scale(name, scale_out, epoch=epoch)
+
+    world.deployments.scale = meanwhile  # type: ignore[method-assign]
+    assert [a.did for a in world.daemon.carry_out(story.last())] == ["scaled"]
+    (pin,) = pinned
+    assert (pin.instruction["to"], pin.change["before"]) == (9, 4)
+    story = world.run(minutes=5)
+    assert story.last().foreign is None
+    assert set(story.sizes()[1:]) == {9}
+    assert story.alarms() == []
+
+
+def test_an_order_that_was_left_lying_is_not_carried_out() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    story = world.run(minutes=1, applies=False)
+    while story.last().apply is None:
+        story = world.run(minutes=1, applies=False)
+    world.pass_time(world.at_s + 3_600.0)  # nobody ticks meanwhile
+    (done,) = world.daemon.carry_out(story.last())
+    assert done.did == "nothing"
+    assert "ordered 3600 s ago" in done.reason
+    assert world.cluster.job("orders").declared == 4
+
+
 def test_a_run_of_an_older_order_does_nothing() -> None:
     world = World().launch(load=jump(3, 4_000.0))
     story = world.run(minutes=5, applies=False)
