@@ -37,6 +37,7 @@ from .writing_down import written_down
 
 __all__ = ["evaluate", "Evaluation"]
 
+NO_SIZE = Unknown("the declared size was not read")
 BROKEN = (HeadroomError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, OSError)
 """What a model that was damaged, or made for something else, may raise."""
 
@@ -125,14 +126,23 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
         interval=interval,
         now_s=now_s,
     )
+    drift = memory.drift.seen(
+        version=settings.models.version,
+        scale_out=size,
+        profile=evaluation.capacity.get("profile", NO_SIZE),
+        online=evaluation.capacity.get("online", NO_SIZE),
+        alarms=evaluation.alarms,
+        now_s=now_s,
+    )
     evaluation = replace(
         evaluation,
         alarms=[*evaluation.alarms, *alarms],
+        requests=[*evaluation.requests, *drift.requests],
         trouble=[*worries, *trouble, *seen.trouble],
         orders=directing.told(said),
         apply=pending(job, order=order, loop=loop, now_s=now_s),
     )
-    return replace(after, evaluation=evaluation)
+    return replace(after, evaluation=evaluation, drift=drift)
 
 
 def _in_charge(job: str, loop: Loop) -> InCharge | Unknown:

@@ -82,8 +82,8 @@ class Evaluation:
     ended since the last tick, each `made_at_s`, `by`, `missed`, `why`, `mae_rps`, `naive_mae_rps`,
     `coverage`, `highest_rps`."""
     requests: Sequence[Json] = ()
-    """What should be done in the background: `do` ("refit" or "profile"), `model` (kind), `why`, `since_s`:
-    the same request keeps its `since_s`, so (job, do, model, since_s) names it."""
+    """What should be done in the background: `do` ("refit" or "profile"), `model` (kind), `why`, `since_s`
+    (the same request keeps it, so (job, do, model, since_s) names it), and to profile `scale_outs`."""
     orders: Json = field(default_factory=dict)
     """What people and windows say, only those in force: `pause` (who, why, until_s; null: for ever), `pin`
     (also scale_out), `blackout` (why, scale_out_allowed)."""

@@ -20,6 +20,7 @@ from models.capacity import OnlineCapacity
 from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.quantities import Misuse, Unknown
 
+from .capacity_drift import CapacityDrift
 from .changes import Order
 from .errors import Unsafe
 from .evaluation_record import Evaluation
@@ -93,6 +94,7 @@ class Memory:
     anchor: Anchor | None = None
     evaluation: Evaluation | None = None
     """The newest one."""
+    drift: CapacityDrift = field(default_factory=CapacityDrift)
     told_at_s: Mapping[str, float] = field(default_factory=dict)
     """The loop's own alarms and when they were raised last."""
     trouble: str = ""
@@ -109,6 +111,7 @@ class Memory:
             "order": None if self.order is None else self.order.to_json(),
             "anchor": None if self.anchor is None else asdict(self.anchor),
             "evaluation": None if self.evaluation is None else self.evaluation.to_json(),
+            "drift": self.drift.to_json(),
             "told_at_s": dict(self.told_at_s),
         }
 
@@ -160,6 +163,7 @@ def _restored(kept: Control, settings: control.Settings) -> Memory:
         order=None if data["order"] is None else Order.from_json(data["order"]),
         anchor=None if data["anchor"] is None else Anchor(**data["anchor"]),
         evaluation=None if data["evaluation"] is None else Evaluation.from_json(data["evaluation"]),
+        drift=CapacityDrift.from_json(data["drift"]),
         told_at_s=dict(data["told_at_s"]),
     )
 

@@ -259,7 +259,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Control:
-    """A job's control state: `epoch` grows by one with every change that was decided."""
+    """A job's control state: `epoch` grows with every tick that is kept; a change carries that of its tick."""
 
     job: str
     epoch: int

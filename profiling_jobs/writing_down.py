@@ -95,7 +95,9 @@ def _capacity(settings: Settings, after: Memory, scale_out: int | Unknown) -> di
     profile = used.profile if isinstance(used, LiveCapacity) else used
     return {
         "profile": _predicted(profile, scale_out),
-        "online": after.online.total(scale_out),
+        "online": after.online.total(scale_out)
+        if len(after.online.workers) == scale_out
+        else Unknown(f"nothing was learnt with {scale_out} executors yet"),
         "used": _predicted(used, scale_out),
     }
 

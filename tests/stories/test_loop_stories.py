@@ -817,6 +817,18 @@ def test_forecasts_that_miss_give_way_to_the_best_naive_one_and_a_refit_is_asked
     assert (story.last().forecast["by"], list(story.last().requests)) == ("champion", [])
 
 
+def test_a_profile_that_no_longer_holds_is_asked_for_anew_at_that_size() -> None:
+    world = World().launch(load=lambda at_s: 1_500.0 + 500.0 * math.sin(at_s / 300.0), mode="recommend")
+    world.charge = lambda job: in_charge(capacity=Linear(1_600.0))
+    story = world.run(minutes=60)
+    asked = [(e.at_s, r) for e in story.ticks["orders"] for r in e.requests if r["do"] == "profile"]
+    first_s, request = asked[0]
+    assert (request["model"], request["scale_outs"]) == ("capacity", [4])
+    assert "where the profile says 6208–6592" in request["why"]
+    assert {r["since_s"] for _, r in asked} == {first_s}  # asked for once, however often it is said
+    assert first_s - START_S >= 1_800.0
+
+
 def exported(folder: Path, *, rates: float = PER_EXECUTOR_RPS) -> None:
     """The first champions, as a promotion writes them."""
     probes = [Measurement(n, 1.3 * rates * n, rates * n, False, duration_s=60.0) for n in (1, 2, 4, 8)]

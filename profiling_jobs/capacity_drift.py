@@ -1,0 +1,84 @@
+"""Does the running job still have the capacity that profiling found, and which size should be measured again?
+
+Compared at the size the job runs at: where the 90 % intervals of the profile and of the running workers have
+not touched for half an hour, the profile is out of date, and exactly that size is asked for. So it is where
+control has caught the models in the act: the job fell behind although they said that its size fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from models.quantities import Interval, Json, Unknown
+
+APART_S = 1800.0  # judgement: three stretches that teach, and longer than a noisy neighbour mostly stays
+CONTRADICTED = "models contradicted"  # how control begins that alarm
+ASK_AGAIN_S = 86_400.0  # judgement: measuring costs executor-seconds
+
+
+@dataclass(frozen=True)
+class CapacityDrift:
+    """Since when profile and running job have disagreed."""
+
+    version: str = ""
+    """Of the models: new ones begin anew."""
+    apart_since_s: float = math.inf
+    scale_out: int = 0
+    asked_since_s: float = math.inf
+    """When the request that stands was made."""
+    why: str = ""
+
+    def seen(
+        self,
+        *,
+        version: str,
+        scale_out: int | Unknown,
+        profile: Interval | Unknown,
+        online: Interval | Unknown,
+        alarms: Sequence[str],
+        now_s: float,
+    ) -> CapacityDrift:
+        """The state one tick later."""
+        state = self if version == self.version else CapacityDrift(version=version)
+        if isinstance(scale_out, Unknown):
+            return state
+        if any(alarm.startswith(CONTRADICTED) for alarm in alarms):
+            return state._asking(f"the job fell behind at {scale_out} executors, which fit", scale_out, now_s)
+        if isinstance(profile, Unknown) or isinstance(online, Unknown):
+            return state
+        if online.low <= profile.high and profile.low <= online.high:
+            return replace(state, apart_since_s=math.inf)
+        state = replace(state, apart_since_s=min(state.apart_since_s, now_s))
+        if now_s - state.apart_since_s < APART_S:
+            return state
+        return state._asking(
+            f"{scale_out} executors show {online.low:.0f}–{online.high:.0f} records/s where the profile says "
+            f"{profile.low:.0f}–{profile.high:.0f}",
+            scale_out,
+            now_s,
+        )
+
+    @property
+    def requests(self) -> tuple[dict[str, Any], ...]:
+        """What should be measured again."""
+        if not self.why:
+            return ()
+        asked = {"do": "profile", "model": "capacity", "why": self.why, "since_s": self.asked_since_s}
+        return ({**asked, "scale_outs": [self.scale_out]},)
+
+    def _asking(self, why: str, scale_out: int, now_s: float) -> CapacityDrift:
+        if self.why and self.scale_out == scale_out and now_s - self.asked_since_s < ASK_AGAIN_S:
+            return self
+        return replace(self, scale_out=scale_out, asked_since_s=now_s, why=why)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """What `to_json` wrote."""
+        return cls(**data)
