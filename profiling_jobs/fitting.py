@@ -31,7 +31,7 @@ from .model_documents import document, training
 from .training import Measured
 
 FIT_STEPS_S = (10.0, 20.0, 30.0, 60.0)
-STEPS_A_HORIZON = 20  # judgement: a failure's worst moment is then placed to a twentieth of the horizon
+STEPS_A_HORIZON = 9  # judgement: the load is foreseen in ninths of the horizon, 30 s of 270 s
 FEWEST_RATES = 12  # judgement: the level is then known to a third of one value's noise
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from models.quantities import Unknown
 
-from . import champions, fitting, judging, training
+from . import champions, fitting, judging, training, workload_history
 from .champions import Champions
 from .model_documents import Document, model_name
 from .ports import ModelVersion, Registry, Store
@@ -69,6 +69,8 @@ class Made:
     said: str
     """One sentence for a person."""
     picture: bytes = field(default=b"", repr=False)
+    evidence: Evidence = field(default=Evidence(), repr=False)
+    """What it was held against."""
 
 
 Draw = Callable[[Purpose, Document, Evidence], bytes]
@@ -114,6 +116,8 @@ def evidence_of(purpose: Purpose, store: Store, before: Champions) -> Evidence:
         events=training.events(store, purpose.job),
         capacity=before.capacity,
         engine=before.engine,
+        forecaster=before.forecaster,
+        arrivals=workload_history.history(store, purpose.job),
     )
 
 
@@ -134,7 +138,7 @@ def put_forward(
     if isinstance(document, Unknown):
         said = f"{name} could not be fitted: {document.reason}. {_in_charge(champion)}"
         verdicts = judging.not_judged(kind, document)
-        return Made(job, kind, document, verdicts, None, champion, False, said)
+        return Made(job, kind, document, verdicts, None, champion, False, said, evidence=evidence)
     verdicts = judging.judged(document, evidence)
     document = {**document, "checks": [verdict.to_json() for verdict in verdicts]}
     refused = failed(verdicts)
@@ -149,7 +153,7 @@ def put_forward(
         said = f"{name} version {made.version} passed its checks and is in charge."
     else:
         said = f"{name} version {made.version} is not put in charge. {said}"
-    return Made(job, kind, document, verdicts, made.version, champion, not refused, said, picture)
+    return Made(job, kind, document, verdicts, made.version, champion, not refused, said, picture, evidence)
 
 
 def _refused(refused: Sequence[Verdict], champion: int | None) -> str:

@@ -15,10 +15,12 @@ from typing import Any, Literal
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.quantities import Interval, Unknown
+from models.series import Grid
+from models.workload import Forecaster
 
 from . import drill_prediction
 from .engine_inputs import EngineInputs
-from .model_documents import Document
+from .model_documents import Document, rebuilt
 from .training import Event, drills
 
 Outcome = Literal["passed", "warned", "failed"]
@@ -28,6 +30,7 @@ LEVEL = 0.9  # of the intervals
 DRILL_ERROR = 0.15  # what is promised on real Spark
 LAST_DRILLS = 8  # judgement: the job as it is now
 NO_CAPACITY = Unknown("there is no capacity model yet")
+NO_FORECASTER = Unknown("there is no workload model yet")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,20 @@ class Evidence:
     capacity: CapacityModel | Unknown = NO_CAPACITY
     engine: EngineInputs | Unknown = NO_CAPACITY
     """Of the champion; a capacity model is judged with its own."""
+    forecaster: Forecaster | Unknown = NO_FORECASTER
+    """The champion: the load that pictures are drawn at."""
+    arrivals: Grid | Unknown = NO_FORECASTER
+
+    def own(self, document: Document) -> tuple[CapacityModel | Unknown, EngineInputs | Unknown]:
+        """What recoveries are foretold with: a capacity document's own, or the champion's."""
+        if document["kind"] != "capacity":
+            return self.capacity, self.engine
+        model = rebuilt(document, kind="capacity")
+        if not isinstance(model, CapacityModel):
+            return NO_CAPACITY, NO_CAPACITY
+        if "engine" not in document:
+            return model, Unknown("what a batch costs is not known: profile the job")
+        return model, EngineInputs.from_json(document["engine"])
 
 
 @dataclass(frozen=True)
@@ -156,13 +173,7 @@ def interval_coverage(what: str) -> Check:
 def agrees_with_drills(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
     """Do the last drills come out as this model foretells them?"""
     name = "agrees_with_drills"
-    own = isinstance(model, CapacityModel)
-    capacity: CapacityModel | Unknown = model if own else evidence.capacity
-    engine: EngineInputs | Unknown = evidence.engine
-    if own and "engine" in document:
-        engine = EngineInputs.from_json(document["engine"])
-    elif own:
-        engine = Unknown("what a batch costs is not known: profile the job")
+    capacity, engine = evidence.own(document)
     for needed in (capacity, engine):
         if isinstance(needed, Unknown):
             return Verdict(name, "warned", f"recoveries cannot be foretold: {needed.reason}")

@@ -106,6 +106,24 @@ def thousands(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
+def decades(axes: Axes) -> None:
+    """A logarithmic axis with the numbers people use: 1, 2, 5, 10, 20, …"""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = axes.get_ylim()
+    ticks = [f * 10.0**power for power in range(-1, 9) for f in (1, 2, 5)]
+    axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+
+
+def percent(axes: Axes) -> None:
+    """Shares as percent, along the horizontal axis."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+
+
 def short(value: float) -> str:
     """12 345 -> 12.3k."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

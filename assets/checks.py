@@ -1,0 +1,53 @@
+"""What keeps a model from taking charge, as Dagster's asset checks.
+
+The checks themselves are profiling_jobs.judging. They are made in the step that fits the model, before it is
+promoted, on the very document that is registered: nothing can be promoted without them, and nothing changes
+between the two. All are blocking: one that fails ends the run there, and what comes after it in the run does
+not happen. A warning shows in yellow and stops nothing.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from profiling_jobs.judging import CHECKS
+from profiling_jobs.verdicts import Verdict
+
+from .figures import figures
+
+ABOUT = {
+    "enough_points": "Was enough measured for a model at all?",
+    "held_out_error": "How far off is it on values that were left out?",
+    "interval_coverage": "Do its 90 % intervals hold what was left out, as often as they should?",
+    "not_worse_than_naive": "Is the forecast no worse than the better naive one, on the newest horizons?",
+    "monotone": "Do more executors never sustain less, and does latency never fall as the load grows?",
+    "comes_back": "Does the job come back from the failures that are promised?",
+    "agrees_with_drills": "Do the last drills come out as the model, without having seen them, foretells?",
+}
+
+
+def specs(kind: str) -> list[dg.AssetCheckSpec]:
+    """The checks of `KIND_model`."""
+    return [
+        dg.AssetCheckSpec(name, asset=f"{kind}_model", description=ABOUT[name], blocking=True)
+        for name in CHECKS[kind]
+    ]
+
+
+def results(verdicts: Sequence[Verdict], *, job: str) -> list[dg.AssetCheckResult]:
+    """How they came out."""
+    return [
+        dg.AssetCheckResult(
+            check_name=verdict.name,
+            passed=verdict.outcome == "passed",
+            severity=dg.AssetCheckSeverity.WARN
+            if verdict.outcome == "warned"
+            else dg.AssetCheckSeverity.ERROR,
+            description=f"{job}: {verdict.said}",
+            metadata={
+                "job": dg.MetadataValue.text(job),
+                **figures(value=verdict.value, bound=verdict.bound),
+            },
+        )
+        for verdict in verdicts
+    ]

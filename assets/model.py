@@ -1,0 +1,240 @@
+"""Stage 3, model: what will arrive, what is sustained, how late are records, how long is the job down?
+
+Each asset fits one model from everything that is known, checks it, and registers it; it takes charge only if
+no check failed. All thinking is in profiling_jobs (fitting, judging, promoting).
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import dagster as dg
+
+from models.downtime import DowntimeModel
+from models.latency import LatencyModel
+from models.quantities import Unknown
+from models.workload import Forecaster
+from profiling_jobs import fitting, recovery_outlook
+from profiling_jobs.errors import HeadroomError, NotReady
+from profiling_jobs.model_documents import Document, model_name, rebuilt
+from profiling_jobs.ports import Store
+from profiling_jobs.promoting import Made, Purpose, Room, refit
+from profiling_jobs.verdicts import Drilled, Evidence, against_drills, failed
+
+from . import checks, pictures
+from .metadata import labelled
+from .partitions import JOBS, ByJob
+
+GROUP = "model"
+NEWS: Any = dg.AutomationCondition.any_deps_updated()
+NEWS = (
+    NEWS.since_last_handled()
+    & ~dg.AutomationCondition.in_progress()
+    & ~dg.AutomationCondition.any_deps_in_progress()
+)
+"""Something it is fitted from is new, and is not just being measured."""
+DAILY: Any = dg.AutomationCondition.cron_tick_passed("23 3 * * *")
+DAILY = DAILY.since_last_handled() & ~dg.AutomationCondition.in_progress()
+"""What the live job has shown has no run of its own; at night somebody looks at it."""
+POINTS = dg.AssetDep("profiling_points", partition_mapping=ByJob())
+
+
+class Modelling(Protocol):
+    """What the pipeline knows of jobs and registries."""
+
+    def purpose(self, job: str) -> Purpose:
+        """What the models of this job are for."""
+
+    def room(self, store: Store) -> Room:
+        """Where models are made."""
+
+    def page(self, name: str, version: int) -> str:
+        """Where MLflow shows this version."""
+
+
+@dg.asset(
+    group_name=GROUP,
+    partitions_def=JOBS,
+    deps=["workload_history"],
+    check_specs=checks.specs("workload"),
+    automation_condition=NEWS,
+    kinds={"mlflow"},
+)
+def workload_model(
+    context: dg.AssetExecutionContext,
+    store: dg.ResourceParam[Store],
+    modelling: dg.ResourceParam[Modelling],
+) -> dg.MaterializeResult:
+    """What will arrive until a failure of now would be worked off: a forecast with its band."""
+    return fitted("workload", context, store, modelling)
+
+
+@dg.asset(
+    group_name=GROUP,
+    partitions_def=JOBS,
+    deps=[POINTS],
+    check_specs=checks.specs("capacity"),
+    automation_condition=NEWS | DAILY,
+    kinds={"mlflow"},
+)
+def capacity_model(
+    context: dg.AssetExecutionContext,
+    store: dg.ResourceParam[Store],
+    modelling: dg.ResourceParam[Modelling],
+) -> dg.MaterializeResult:
+    """How many records per second the job keeps up with at each scale-out, and what a batch costs."""
+    return fitted("capacity", context, store, modelling)
+
+
+@dg.asset(
+    group_name=GROUP,
+    partitions_def=JOBS,
+    deps=[POINTS, "capacity_model"],
+    check_specs=checks.specs("latency"),
+    automation_condition=NEWS,
+    kinds={"mlflow"},
+)
+def latency_model(
+    context: dg.AssetExecutionContext,
+    store: dg.ResourceParam[Store],
+    modelling: dg.ResourceParam[Modelling],
+) -> dg.MaterializeResult:
+    """How late records are at a scale-out and a rate, and whether that is normal for the job."""
+    return fitted("latency", context, store, modelling)
+
+
+@dg.asset(
+    group_name=GROUP,
+    partitions_def=JOBS,
+    deps=["failure_drills", "capacity_model"],
+    check_specs=checks.specs("recovery"),
+    automation_condition=NEWS | DAILY,
+    kinds={"mlflow"},
+)
+def recovery_model(
+    context: dg.AssetExecutionContext,
+    store: dg.ResourceParam[Store],
+    modelling: dg.ResourceParam[Modelling],
+) -> dg.MaterializeResult:
+    """How long the job is down after each kind of failure or change, learnt from drills and real events."""
+    return fitted("recovery", context, store, modelling)
+
+
+def fitted(
+    kind: str, context: dg.AssetExecutionContext, store: Store, modelling: Modelling
+) -> dg.MaterializeResult:
+    """One refit with its figures, its pictures and its checks."""
+    job = context.partition_key
+    try:
+        purpose = modelling.purpose(job)
+        made = refit(kind, purpose, modelling.room(store), draw=DRAWN[kind], run_id=context.run.run_id)
+    except HeadroomError as error:
+        raise dg.Failure(description=str(error), allow_retries=isinstance(error, NotReady)) from error
+    (context.log.info if made.promoted else context.log.warning)(made.said)
+    values = of_model(made) | beside(made, purpose)
+    if made.version is not None:
+        values["mlflow"] = modelling.page(model_name(job, kind), made.version)
+    return dg.MaterializeResult(
+        metadata=labelled(values), check_results=checks.results(made.verdicts, job=job)
+    )
+
+
+def of_model(made: Made) -> dict[str, Any]:
+    """The figures of a refit by their agreed names."""
+    values: dict[str, Any] = {
+        "said": made.said,
+        "promoted": made.promoted,
+        "checks_failed": len(failed(made.verdicts)),
+        "checks_warned": sum(verdict.outcome == "warned" for verdict in made.verdicts),
+    }
+    if made.champion is not None:
+        values["champion_version"] = made.champion
+    if isinstance(made.document, Unknown):
+        return values
+    names = {"peak_rps": "forecast_peak_rps"}
+    figures = {names.get(name, name): value for name, value in made.document["figures"].items()}
+    return values | figures | {"model_version": made.version, "picture": made.picture}
+
+
+def beside(made: Made, purpose: Purpose) -> dict[str, Any]:
+    """What is shown beside the picture that is registered: how drills came out, and downtimes."""
+    if isinstance(made.document, Unknown) or made.kind not in ("capacity", "recovery"):
+        return {}
+    found = drilled(made.document, made.evidence)
+    values: dict[str, Any] = {"drills": len(found)}
+    if found:
+        values["drill_error"] = sum(one.error for one in found) / len(found)
+        values["drills_picture"] = pictures.drills(found, job=made.job, target_s=purpose.target_s)
+    if made.kind == "recovery":
+        model = rebuilt(made.document, kind="recovery")
+        if isinstance(model, DowntimeModel):
+            values["downtime_picture"] = pictures.downtime(model, job=made.job, kinds=purpose.failure_kinds)
+    return values
+
+
+def drilled(document: Document, evidence: Evidence) -> tuple[Drilled, ...]:
+    """The last drills beside what this document foretells of them."""
+    capacity, engine = evidence.own(document)
+    if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
+        return ()
+    return against_drills(evidence.events, capacity=capacity, engine=engine)
+
+
+# --------------------------------------------------------------- the picture that is registered with a model
+
+
+def draw_workload(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+    """The forecast."""
+    model = rebuilt(document, kind="workload")
+    if isinstance(evidence.arrivals, Unknown) or not isinstance(model, Forecaster):
+        return b""
+    history = fitting.coarser(evidence.arrivals, step_s=model.step_s)
+    return pictures.forecast(model, job=purpose.job, history=history)
+
+
+def draw_capacity(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+    """The curve."""
+    capacity, _ = evidence.own(document)
+    if isinstance(capacity, Unknown):
+        return b""
+    return pictures.capacity(capacity, job=purpose.job, candidates=purpose.candidates)
+
+
+def draw_latency(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+    """Latency over utilisation."""
+    model = rebuilt(document, kind="latency")
+    if not isinstance(model, LatencyModel):
+        return b""
+    return pictures.latency(model, job=purpose.job, bound_ms=purpose.latency_bound_ms)
+
+
+def draw_recovery(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+    """Recovery against scale-out where capacity is known, and downtimes otherwise."""
+    model = rebuilt(document, kind="recovery")
+    if not isinstance(model, DowntimeModel):
+        return b""
+    load = recovery_outlook.rate_rps(evidence.forecaster, evidence.capacity, purpose.candidates)
+    found = (
+        load
+        if isinstance(load, Unknown)
+        else recovery_outlook.recoveries(
+            purpose.failure_kinds,
+            purpose.candidates,
+            capacity=evidence.capacity,
+            engine=evidence.engine,
+            downtime=model,
+            load_rps=load,
+            target_s=purpose.target_s,
+        )
+    )
+    if isinstance(found, Unknown) or isinstance(load, Unknown):
+        return pictures.downtime(model, job=purpose.job, kinds=purpose.failure_kinds)
+    return pictures.recovery(found, job=purpose.job, target_s=purpose.target_s, rate_rps=load)
+
+
+Draw = Callable[[Purpose, Document, Evidence], bytes]
+DRAWN: dict[str, Draw] = {
+    "workload": draw_workload,
+    "capacity": draw_capacity,
+    "latency": draw_latency,
+    "recovery": draw_recovery,
+}
