@@ -259,7 +259,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Control:
-    """A job's control state: `epoch` grows with every tick that is kept; a change carries that of its tick."""
+    """A job's control state: `epoch` grows with every tick; a change carries the epoch of its tick."""
 
     job: str
     epoch: int
