@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,10 +17,13 @@ from pipelines.owner import Owner, cleanup
 from pipelines.resources.java import Java
 from pipelines.resources.kafka import EmbeddedBroker
 from pipelines.resources.local_deployments import LocalDeployments
+from pipelines.resources.local_failures import LocalFailures
 from pipelines.resources.spark import LocalSpark
 from pipelines.settings import SparkSettings
 from profiling_jobs import progress
+from profiling_jobs.batch_files import read_batches
 from profiling_jobs.brokers import Brokers
+from profiling_jobs.checkpoint import Checkpoint, Position
 from profiling_jobs.jobs import enrichment
 from profiling_jobs.ports import Function, Plan, Script
 
@@ -119,6 +123,34 @@ class Place:
         return status.state == "running" and status.executors_alive == status.declared_scale_out
 
 
+class Flow:
+    """Orders at a steady rate, each with a number of its own, until told to stop."""
+
+    def __init__(self, brokers: Brokers, topic: str, *, rate_rps: float) -> None:
+        self.sent: list[str] = []
+        self._brokers, self._topic, self._rate_rps = brokers, topic, rate_rps
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._flow, name="orders", daemon=True)
+        self._thread.start()
+
+    def _flow(self) -> None:
+        from kafka import KafkaProducer
+
+        events = enrichment.events(seed=3, count=200_000, start_s=1.7e9)
+        records = zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True)
+        with KafkaProducer(**self._brokers.client(), linger_ms=20) as producer:
+            began_s = time.monotonic()
+            while not self._closing.wait(0.1):
+                while len(self.sent) < self._rate_rps * (time.monotonic() - began_s):
+                    key, value = next(records)
+                    producer.send(self._topic, key=key, value=value)
+                    self.sent.append(json.loads(value)["order"])
+
+    def stop(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=30)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Place]:
     project = tmp_path_factory.mktemp("jobs")
@@ -189,6 +221,65 @@ def test_enrichment_is_rescaled_under_load_and_every_record_comes_out_once(place
     # Kafka's sink is at least once: what the two killed executors were at may be there twice, nothing else.
     assert len(counts) == finished
     assert len(orders) - finished <= 2 * 2000
+
+
+def test_every_order_comes_out_once_where_each_batch_is_one_thing(place: Place) -> None:
+    deployments, name = place.deployments, "exactly-once"
+    place.topics("steady-orders")
+    folder = place.owner.folder.parent / "answers"
+    plan = Plan(
+        name=name,
+        job=name,
+        role="live",
+        program=Function("profiling_jobs.jobs.enrichment:build"),
+        scale_out=2,
+        inputs={"events": "steady-orders"},
+        outputs={"results": f"files:{folder}"},
+        checkpoint=str(place.owner.folder / "checkpoints" / name),
+        max_offsets_per_trigger=2000,
+    )
+    checkpoint = Checkpoint(plan.checkpoint, ["steady-orders"], job=name)
+
+    def done() -> int:
+        position = checkpoint.position()
+        return sum(position.ends.values()) if isinstance(position, Position) else 0
+
+    def settle(size: int) -> None:
+        before = done()
+        until(lambda: deployments.status(name).executors_alive == size and done() > before)
+
+    def in_a_batch() -> None:
+        until(lambda: list(folder.glob(".draft-*")))
+
+    # Two executors do twice that: a batch is at work at most moments.
+    flow = Flow(place.brokers, "steady-orders", rate_rps=600.0)
+    try:
+        with LocalFailures(place.owner, deployments) as failures:
+            deployments.launch(plan)
+            settle(2)
+            for epoch, size in enumerate((4, 3), start=1):
+                assert deployments.scale(name, size, epoch=epoch).path == "live"
+                settle(size)
+            for kind in ("executor_kill", "driver_kill"):
+                in_a_batch()
+                failures.clear(failures.inject(name, kind).id)
+                settle(3)
+    finally:
+        flow.stop()
+    until(lambda: done() == len(flow.sent))
+    deployments.stop(name)
+    events = progress.read(deployments.folder(name) / "progress.jsonl")
+    assert len({event["incarnation"] for event in events}) == 2
+    came_out = Counter(
+        json.loads(value)["order"]
+        for _, table in read_batches(folder)
+        for value in table["value"].to_pylist()
+    )
+    lost = set(flow.sent) - set(came_out)
+    twice = [order for order, count in came_out.items() if count > 1]
+    assert (len(lost), len(twice)) == (0, 0), f"lost and twice, of {len(flow.sent)}"
+    assert len(came_out) == len(flow.sent)
+    assert not list(folder.glob(".*"))
 
 
 def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Place) -> None:
