@@ -41,12 +41,12 @@ BEFORE = 130
 class Jobs:
     """Deployments without drivers, each with a checkpoint as Spark writes it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int = JOBS) -> None:
         self.plans: Mapping[str, Plan] = {
             name: Plan(
                 name, name, "live", Function("jobs:build"), 1, {"events": name}, {}, str(folder / name)
             )
-            for name in (f"job-{number}" for number in range(JOBS))
+            for name in (f"job-{number}" for number in range(count))
         }
         self.batches = 0
         for name in self.plans:
