@@ -15,13 +15,14 @@ from typing import Any
 from models import control, probing
 from models.probing import Probe, Result
 from models.quantities import FAILURE_KINDS, Measurement, Misuse, Unknown
-from profiling_jobs import applying, drilling
+from profiling_jobs import applying, drilling, workload_history
 from profiling_jobs.copies import Copies, Surroundings
 from profiling_jobs.drill import Outcome, Subject
 from profiling_jobs.drill import run as run_drill
 from profiling_jobs.drilling import Drilling, DrillPlan
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.loop import Loop
+from profiling_jobs.ports import Store
 from profiling_jobs.probe import ProbeRun
 from profiling_jobs.profiling import Profiling
 from profiling_jobs.recorder import Request
@@ -120,6 +121,7 @@ class Work:
             raise Misconfigured("record.seconds", f"must be at least 1, got {seconds:g}")
         began_s = math.ceil(clock.now_s())
         found = {}
+        rates: list[tuple[int, Any] | Unknown] = []
         for own, topic in job.inputs.items():
             # Several topics one after the other would be of different times: the later ones look back.
             folder = self._folder / "recordings" / order.job / f"{began_s}-{own}"
@@ -142,6 +144,8 @@ class Work:
                 "mean_rps": kept.records / kept.covered_s if kept.covered_s > 0.0 else 0.0,
             }
             order.say(f"{kept.records:,} records of {topic}, {kept.bytes / 1e6:,.1f} MB", share=1.0)
+            rates.append(kept.rate_rps())
+        _remember(world.store, order.job, rates)
         return {"seconds": seconds, "recordings": found}
 
     # ------------------------------------------------------------------------------------------- on copies
@@ -337,6 +341,18 @@ class Work:
             "duration_s": probe.probe_s,
             "executor_seconds": result.cost,
         }
+
+
+def _remember(store: Store, job: str, rates: Sequence[tuple[int, Any] | Unknown]) -> None:
+    """What has arrived in all topics together, second by second, for the workload's history."""
+    known = [rate for rate in rates if not isinstance(rate, Unknown)]
+    if len(known) < len(rates) or not known:
+        return
+    first = max(begin for begin, _ in known)
+    last = min(begin + each.size for begin, each in known)
+    if last > first:
+        total = sum(each[first - begin : last - begin] for begin, each in known)
+        workload_history.remember(store, job, start_s=float(first), step_s=1.0, rates_rps=total)
 
 
 def point_key(job: str, scale_out: int, rate_rps: float) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from models.quantities import Unknown
 from profiling_jobs import stage_times
@@ -29,6 +29,9 @@ from profiling_jobs.together import Together
 
 from .owner import Owner
 from .settings import BrokerSettings, JobSettings, Settings
+
+if TYPE_CHECKING:
+    from .resources.simulated_time import Pace
 
 STORE = "headroom.sqlite"
 DEFAULT_PARTITIONS = 12  # divisible by 1, 2, 3, 4, 6 and 12; where the live topics are not there yet
@@ -68,11 +71,13 @@ class World:
     taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Held by every thread that works by the clock: simulated time stands still while it works."""
     hurried: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Somebody waits: simulated time may run ahead of the wall clock."""
+    """Somebody waits: simulated time that goes with the wall clock may run ahead of it."""
     owner: Owner | None = None
     """Of the folder, where processes belong to it."""
     flow: Callable[[str, float], None] | None = None
     """Simulated only: a live topic -> how fast records arrive in it from now on."""
+    pace: Pace | None = None
+    """Simulated only: how fast its time passes, where that is bounded."""
 
     def around(self, name: str, job: JobSettings) -> Surroundings:
         """What profiling and drills of one job need."""
@@ -108,8 +113,8 @@ def opened(
     """The world of `[deployment] kind`.
 
     `owner`: who has the folder already, and ends what runs there; otherwise it is taken, and given up on
-    leaving. `since_s`: a simulated world begins then and runs up to the wall clock, with which it goes on;
-    otherwise its time is as fast as it can be computed.
+    leaving. `since_s`: when a simulated world begins, whose time then passes as real time does; without it,
+    as fast as it can be computed.
     """
     if settings.deployment.kind == "simulated":
         with _simulated(settings, folder, since_s=since_s) as world:
@@ -137,15 +142,13 @@ def _simulated(settings: Settings, folder: Path, *, since_s: float | None) -> It
     )
     from .resources.simulated_records import copier, offsets_of
     from .resources.simulated_source import SimulatedSource
-    from .resources.simulated_time import SharedCluster, WallBound
+    from .resources.simulated_time import Pace, SharedCluster
     from .resources.sqlite_store import SqliteStore
 
     cluster = SharedCluster(
         platform=Platform(slots=settings.spark.slots), now_s=time.time() if since_s is None else since_s
     )
-    wall = WallBound()
-    if since_s is not None:
-        cluster.not_beyond = wall
+    pace = None if since_s is None else Pace(cluster, usual=1.0)
     clock = SimulatedClock(cluster)
     broker = SimulatedBroker(cluster)
 
@@ -184,8 +187,9 @@ def _simulated(settings: Settings, folder: Path, *, since_s: float | None) -> It
             batch_began_s=lambda name, batch: Unknown("a simulated job reports no batches"),
             record=record,
             taking_part=cluster.taking_part,
-            hurried=wall.hurried if since_s is not None else nullcontext,
+            hurried=nullcontext if pace is None else pace.hurried,
             flow=flow,
+            pace=pace,
         )
 
 

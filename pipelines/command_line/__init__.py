@@ -15,9 +15,16 @@ from models.quantities import Misuse
 from profiling_jobs.errors import HeadroomError
 
 COMMANDS = {
+    "serve": "Watch the jobs, carry out what is asked, and show the pages of Dagster and MLflow.",
     "check": "Whether headroom.toml is right, and everything that is wrong with it.",
     "plan": "Task slots that a rate will need, from measurements at smaller ones.",
     "drill": "Cause failures on a copy of a job, and measure how long it takes to come back.",
+    "pause": "Stop deciding for a job, not the job itself.",
+    "pin": "Keep a job at exactly this many executors.",
+    "resume": "End a job's pause and pin, and take back a size that somebody else has set.",
+    "history": "What was evaluated and done, a line each.",
+    "explain": "Why this scale-out, why not one less, and what would change it.",
+    "doctor": "Whether everything that Headroom needs is there and right, and the fix where it is not.",
     "cleanup": "End everything that was started here, by this or an earlier run.",
 }
 """Name → the line that `headroom --help` prints."""

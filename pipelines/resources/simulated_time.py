@@ -106,34 +106,45 @@ class SharedCluster(Cluster):
         return condition()
 
 
-class WallBound:
-    """Not beyond the wall clock, or with a head start that grows while `hurried`."""
+class Pace:
+    """How fast may simulated time pass at most? So many seconds a second; inf: as fast as it is computed."""
 
-    def __init__(self, *, hurry: float = 60.0) -> None:
-        """`hurry`: how many times as fast, while somebody waits for it."""
-        self._hurry = hurry
-        self._ahead_s = 0.0
+    def __init__(self, cluster: SharedCluster, *, usual: float, hurry: float = 60.0) -> None:
+        """`hurry`: while somebody waits for something that takes long."""
+        self._cluster, self._usual, self._hurry = cluster, usual, max(usual, hurry)
         self._hurried = 0
-        self._since_s = time.time()
-        self._turn = threading.Lock()
+        self.set(usual)
+        cluster.not_beyond = self._bound_s
 
-    def __call__(self) -> float:
-        now_s = time.time()
-        with self._turn:
-            if self._hurried:
-                self._ahead_s += (self._hurry - 1.0) * (now_s - self._since_s)
-            self._since_s = now_s
-            return now_s + self._ahead_s
+    def set(self, speed: float) -> None:
+        """From now on."""
+        with self._cluster.turn:
+            self._speed = speed
+            self._from_s, self._since_s = self._cluster.now_s, time.monotonic()
+            self._cluster.turn.notify_all()
+
+    def catch_up(self) -> None:
+        """To the wall clock as fast as it can be computed, and on with it; one that is ahead stays ahead."""
+        with self._cluster.turn:
+            self.set(1.0)
+            self._usual = 1.0
+            self._from_s = max(self._from_s, time.time())
+            self._cluster.turn.notify_all()
 
     @contextmanager
     def hurried(self) -> Iterator[None]:
-        """Somebody waits for something that takes long."""
-        self()
-        with self._turn:
+        """Somebody waits."""
+        with self._cluster.turn:
             self._hurried += 1
+            if self._hurried == 1:
+                self.set(self._hurry)
         try:
             yield
         finally:
-            self()
-            with self._turn:
+            with self._cluster.turn:
                 self._hurried -= 1
+                if not self._hurried:
+                    self.set(self._usual)
+
+    def _bound_s(self) -> float:
+        return self._from_s + self._speed * (time.monotonic() - self._since_s)

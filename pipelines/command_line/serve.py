@@ -1,0 +1,94 @@
+"""`headroom serve`: everything that runs while Headroom runs, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import click
+
+from pipelines import config, owner
+from pipelines.desk import carried_out
+from pipelines.serving import Office, Say, served
+from profiling_jobs.errors import HeadroomError
+
+LOOK_S = 1.0  # how often it is looked whether everything still runs
+
+
+@click.command("serve")
+@click.option(
+    "--file",
+    default=Path("headroom.toml"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The settings.",
+)
+@click.option(
+    "--folder",
+    default=Path(".headroom"),
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where everything is kept.",
+)
+@click.option("--launch", "wanted", multiple=True, metavar="JOB", help="Start this job too; may be repeated.")
+@click.option("--launch-all", is_flag=True, help="Start every job of the settings that is not attached.")
+@click.option("--pages/--no-pages", default=True, help="Dagster's and MLflow's pages, and Dagster's daemon.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
+def command(
+    file: Path, folder: Path, wanted: tuple[str, ...], launch_all: bool, pages: bool, as_json: bool
+) -> None:
+    """Own the folder: watch the jobs, carry out what is asked, and show Dagster's and MLflow's pages.
+
+    Kafka and Spark of this machine run with it, where the settings name no others. Ctrl-C ends everything
+    that was started; nothing of what was learnt is lost.
+
+    \b
+    Exit code 0: it was stopped.
+    Exit code 2: it could not run.
+    """
+    settings = config.load(file, environment=os.environ)
+    jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
+    owner.exit_on_signals()
+
+    def say(line: str) -> None:
+        click.echo(line, err=as_json)
+
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
+        office = stack.enter_context(served(settings, file=file, folder=folder, say=say))
+        if pages:
+            office.pages.start()
+        if office.world.flow is not None:
+            from pipelines.simulated_load import SimulatedLoad, Wave, of_every_job
+
+            say("the input is made up: a wave of an hour around 800 records/s in every topic")
+            stack.enter_context(SimulatedLoad(office.world, of_every_job(settings, Wave())))
+        for name in jobs:
+            _launch(office, name, say=say)
+        _tell(office, pages=pages, as_json=as_json)
+        while True:
+            time.sleep(LOOK_S)
+            if pages:
+                office.pages.watch()
+    say("everything that was started has ended")
+
+
+def _launch(office: Office, name: str, *, say: Say) -> None:
+    try:
+        carried_out(office.desk, "launch", name, say=say)
+    except HeadroomError as error:  # the others, and the pages that show what is wrong, are still wanted
+        say(f"{name} was not started: {error}")
+
+
+def _tell(office: Office, *, pages: bool, as_json: bool) -> None:
+    found = office.pages.wait() if pages else None
+    if as_json:
+        addresses = {} if found is None else found.to_json()
+        click.echo(json.dumps({"schema": 1, "folder": str(office.folder), "pid": os.getpid(), **addresses}))
+        return
+    if found is not None:
+        click.echo(f"Dagster: {found.dagster}")
+        click.echo(f"MLflow:  {found.mlflow}")
+    click.echo(f"serving {', '.join(sorted(office.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")

@@ -1,0 +1,270 @@
+"""How do Dagster's pages and daemon and MLflow's pages run beside the owner, on which addresses?
+
+Four processes, each of the owner's: one code server that loads the definitions, the web server and the daemon
+that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
+`.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiling_jobs.errors import HeadroomError, NotReady
+
+from .owner import Owner
+from .processes import Process
+from .resources.ports import HOST, answers, free_ports
+from .settings import Settings
+
+PROJECT = Path(__file__).resolve().parents[1]
+HEADROOM_FILE, HEADROOM_FOLDER = "HEADROOM_FILE", "HEADROOM_FOLDER"
+GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
+WAIT_S = 240.0  # measured: 15–45 s on a busy machine
+AGAIN_S = 5.0  # judgement: before what has ended is started anew …
+MOST_STARTS = 5  # … at most so often
+PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
+QUIET = {
+    "DAGSTER_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # A job runner and seven workers that nobody asks for: 300 MB.
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+Say = Callable[[str], None]
+_MAKING = threading.Lock()
+"""Both make their tables with alembic, which is for one thread at a time."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where to click."""
+
+    dagster: str
+    mlflow: str
+
+    def to_json(self) -> dict[str, str]:
+        """Plain JSON."""
+        return dict(vars(self))
+
+
+@dataclass
+class _Page:
+    """One process that is to run."""
+
+    role: str
+    command: list[str]
+    ready: Callable[[], bool]
+    process: Process | None = None
+    starts: int = 0
+    ended_s: float = field(default=0.0)
+
+
+class Pages:
+    """All of them, for one folder and one headroom.toml."""
+
+    def __init__(self, owner: Owner, settings: Settings, *, file: Path, say: Say = lambda line: None) -> None:
+        self._owner, self._settings, self._say = owner, settings, say
+        self._file = file.resolve()
+        self.home = owner.folder / "dagster"
+        web, code, mlflow = free_ports(3)
+        self._ours = settings.mlflow.tracking_uri is None
+        self.addresses = Addresses(
+            f"http://{HOST}:{web}", settings.mlflow.tracking_uri or f"http://{HOST}:{mlflow}"
+        )
+        python, workspace = sys.executable, str(self.home / "workspace.yaml")
+        self._pages = {
+            "code": _Page(
+                "dagster-code",
+                [python, "-m", "dagster", "code-server", "start", "-h", HOST, "-p", str(code),
+                 "-m", "pipelines.definitions", "--location-name", "headroom"],
+                lambda: answers(code),
+            ),
+            "web": _Page(
+                "dagster-webserver",
+                [python, "-m", "dagster_webserver", "-h", HOST, "-p", str(web), "-w", workspace],
+                lambda: _says_yes(web, "/server_info"),
+            ),
+            "daemon": _Page(
+                "dagster-daemon", [python, "-m", "dagster._daemon", "run", "-w", workspace], lambda: True
+            ),
+        }  # fmt: skip
+        if self._ours:
+            self._pages["mlflow"] = self._mlflow(mlflow)
+        self._code_port = code
+        self._wanted: list[str] = []
+        self._starting: list[threading.Thread] = []
+        self._problem: BaseException | None = None
+        self._closed = threading.Event()
+
+    def start(self, *, daemon: bool = True) -> Pages:
+        """Start them, in threads: the tables of their databases have to be made first, by one process."""
+        wanted = [name for name in self._pages if daemon or name != "daemon"]
+        new = [name for name in wanted if name not in self._wanted]
+        self._wanted += new
+        before = tuple(self._starting)
+
+        def work(names: list[str], prepare: Callable[[], None]) -> None:
+            for thread in before:
+                thread.join()
+            try:
+                with _MAKING:
+                    prepare()
+                for name in names:
+                    self._begin(name)
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                self._problem = error
+
+        dagster = [name for name in new if name != "mlflow"]
+        for names, prepare in ((dagster, self._prepare_dagster), (["mlflow"], self._prepare_mlflow)):
+            if set(names) & set(new):
+                thread = threading.Thread(target=work, args=(names, prepare), name="headroom-pages")
+                thread.daemon = True
+                self._starting.append(thread)
+                thread.start()
+        return self
+
+    def prepared(self) -> None:
+        """Wait until the databases are there and may be used by this process too."""
+        for thread in self._starting:
+            thread.join()
+        if self._problem is not None:
+            raise self._problem
+
+    def wait(self, *, timeout_s: float = WAIT_S) -> Addresses:
+        """Until all that were started answer, or NotReady with the log that says why."""
+        until = time.monotonic() + timeout_s
+        while True:
+            if self._problem is not None:
+                raise self._problem
+            starting = [self._pages[name] for name in self._wanted if not self._pages[name].ready()]
+            if not starting:
+                return self.addresses
+            for page in starting:
+                if page.process is not None and not page.process.alive:
+                    raise NotReady(f"{page.role} has ended: see {self._owner.log(page.role)}")
+            if time.monotonic() > until:
+                logs = ", ".join(str(self._owner.log(page.role)) for page in starting)
+                raise NotReady(f"not ready within {timeout_s:.0f} s: see {logs}")
+            time.sleep(0.2)
+
+    def watch(self) -> None:
+        """Start anew what has ended; to be called now and then."""
+        for name in self._wanted:
+            page, now_s = self._pages[name], time.monotonic()
+            if page.process is None or page.process.alive:
+                continue
+            if not page.ended_s:
+                page.ended_s = now_s
+                self._say(f"{page.role} has ended: see {self._owner.log(page.role)}")
+            elif page.starts <= MOST_STARTS and now_s - page.ended_s > AGAIN_S * page.starts:
+                self._say(f"{page.role} is started again")
+                self._begin(name)
+
+    def close(self) -> None:
+        """End them."""
+        self._closed.set()
+        for thread in self._starting:
+            thread.join()
+        running = [page for page in self._pages.values() if page.process is not None]
+        for page in running:  # all are asked before the first one is waited for
+            if page.process is not None:
+                page.process.signal(signal.SIGTERM)
+        for page in running:
+            if page.process is not None:
+                self._owner.stop(page.process, grace_s=GRACE_S)
+                page.process = None
+
+    # ------------------------------------------------------------------------------------------- its parts
+
+    def environment(self) -> dict[str, str]:
+        """What the definitions have to know: which file, which folder; and the user's own settings."""
+        given = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+        return {
+            **given,
+            **QUIET,
+            "DAGSTER_HOME": str(self.home),
+            HEADROOM_FILE: str(self._file),
+            HEADROOM_FOLDER: str(self._owner.folder),
+        }
+
+    def prepare_home(self) -> Path:
+        """DAGSTER_HOME with the project's dagster.yaml, and a workspace that names our code server."""
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copyfile(PROJECT / "dagster.yaml", self.home / "dagster.yaml")
+        (self.home / "workspace.yaml").write_text(
+            "load_from:\n"
+            "  - grpc_server:\n"
+            f"      host: {HOST}\n"
+            f"      port: {self._code_port}\n"
+            "      location_name: headroom\n"
+        )
+        return self.home
+
+    def _prepare_dagster(self) -> None:
+        """Two that make the tables of one database at once fail."""
+        if (self.home / "workspace.yaml").exists() and self._pages["web"].starts:
+            return
+        self.prepare_home()
+        self._begin("code")  # it needs no table, and takes longest
+        from dagster import DagsterInstance
+
+        with DagsterInstance.from_config(str(self.home)) as instance:
+            instance.get_runs_count()
+            instance.all_instigator_state()
+
+    def _prepare_mlflow(self) -> None:
+        from .resources.mlflow_store import MlflowStore
+
+        with MlflowStore.of(self._settings.mlflow, self._owner.folder).reading():
+            pass
+
+    def _begin(self, name: str) -> None:
+        page = self._pages[name]
+        if self._closed.is_set() or (page.process is not None and page.process.alive):
+            return
+        page.process = self._owner.start(
+            page.role, page.command, environment=self.environment(), directory=self._file.parent
+        )
+        page.starts, page.ended_s = page.starts + 1, 0.0
+
+    def _mlflow(self, port: int) -> _Page:
+        from .resources.mlflow_store import ARTIFACTS, DATABASE
+
+        folder = self._owner.folder
+        root = (folder / ARTIFACTS).as_uri()
+        return _Page(
+            "mlflow",
+            [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
+             "--backend-store-uri", f"sqlite:///{folder / DATABASE}", "--default-artifact-root", root,
+             "--artifacts-destination", root],
+            lambda: _says_yes(port, "/health"),
+        )  # fmt: skip
+
+
+def _says_yes(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def closed_quietly(pages: Pages) -> None:
+    """Whatever is wrong with them, the owner ends everything afterwards."""
+    with suppress(HeadroomError):
+        pages.close()

@@ -1,0 +1,79 @@
+"""What runs while Headroom runs: the folder's owner, the world, the desk, and the pages to look at?
+
+    with served(settings, file=…, folder=…) as office:
+        office.desk …                      # also reached by others, through `desk_line.DeskClient(folder)`
+        print(office.pages.wait().dagster)
+
+On leaving, in whatever way, everything that was started ends: orders are cancelled and put away first, then
+the pages go, then the world, and then whatever else runs in the folder's name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import world
+from .desk_here import HereDesk
+from .desk_line import DeskServer
+from .owner import Owner
+from .pages import Pages, closed_quietly
+from .settings import Settings
+from .world import World
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Office:
+    """Everything of one owner."""
+
+    owner: Owner
+    world: World
+    desk: HereDesk
+    pages: Pages
+    settings: Settings
+    file: Path
+    folder: Path
+
+
+@contextmanager
+def served(
+    settings: Settings,
+    *,
+    file: Path,
+    folder: Path,
+    say: Say = lambda line: None,
+    command: str = "headroom serve",
+    since_s: float | None = None,
+) -> Iterator[Office]:
+    """Own the folder, open the world and sit at the desk. The pages are not started yet."""
+    with ExitStack() as stack:
+        # Last of all: whatever was started, by us or by a run of Dagster's, ends.
+        owner = stack.enter_context(Owner(folder, command=command))
+        if since_s is None:
+            since_s = max(time.time(), _newest_s(settings, owner.folder))
+        there = stack.enter_context(
+            world.opened(settings, owner.folder, say=say, owner=owner, since_s=since_s)
+        )
+        desk = stack.enter_context(HereDesk(there, settings, owner.folder))
+        pages = Pages(owner, settings, file=file, say=say)
+        stack.callback(closed_quietly, pages)
+        server = DeskServer(desk, owner.folder)
+        stack.callback(server.close)
+        server.start()
+        yield Office(owner, there, desk, pages, settings, file, owner.folder)
+
+
+def _newest_s(settings: Settings, folder: Path) -> float:
+    """A simulated clock may have run ahead of ours, and never goes back."""
+    from .resources.sqlite_store import SqliteStore
+
+    if settings.deployment.kind != "simulated" or not (folder / world.STORE).exists():
+        return 0.0
+    with SqliteStore(folder / world.STORE) as store:
+        newest = [store.evaluations(name, limit=1) for name in settings.jobs]
+    return max((found[-1][0] for found in newest if found), default=0.0) + 1.0

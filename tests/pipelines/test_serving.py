@@ -1,0 +1,178 @@
+"""`headroom serve` as a user runs it: its pages answer, its desk is reached, and it leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from pipelines import config
+from pipelines.desk import carried_out
+from pipelines.desk_line import DeskClient
+from pipelines.owner import holder, owner_id
+from pipelines.processes import marked
+from pipelines.serving import served
+from profiling_jobs.errors import NotReady, Unsafe
+
+TOML = """
+[deployment]
+kind = "simulated"
+[job.orders]
+build = "a:b"
+inputs = {events = "in"}
+outputs = {alerts = "out"}
+scale_out = 2
+evaluation_interval_s = 10
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "headroom.toml").write_text(TOML)
+    return tmp_path
+
+
+class Serve:
+    """The command in a process of its own."""
+
+    def __init__(self, project, *options):
+        self.folder = project / ".headroom"
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from pipelines.command_line import main; main()",
+                "serve",
+                "--json",
+                *options,
+            ],
+            cwd=project,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.end(signal.SIGTERM)
+
+    def line(self, *, within_s=150.0):
+        """Its one line of JSON."""
+        timer = threading.Timer(within_s, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        assert line, self.process.stderr.read()
+        return json.loads(line)
+
+    def end(self, number, *, within_s=60.0):
+        self.process.send_signal(number)
+        try:
+            _, self.said = self.process.communicate(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        return self.process.returncode
+
+
+def got(address):
+    with urllib.request.urlopen(address, timeout=20.0) as answer:
+        return answer.status, answer.read()
+
+
+def query(address, text):
+    request = urllib.request.Request(
+        f"{address}/graphql", json.dumps({"query": text}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20.0) as answer:
+        return json.loads(answer.read())["data"]
+
+
+def left(folder):
+    return [process.command for process in marked(owner_id(folder))]
+
+
+def test_both_pages_answer_and_sigterm_ends_everything(project):
+    with Serve(project, "--launch-all") as serve:
+        found = serve.line()
+        assert got(f"{found['dagster']}/server_info")[0] == 200
+        assert got(f"{found['mlflow']}/health") == (200, b"OK")
+        assert found["dagster"].startswith("http://127.0.0.1:")
+        assert found["pid"] == serve.process.pid
+        nodes_of = "nodes { assetNodes { assetKey { path } } }"
+        loaded = f"{{ repositoriesOrError {{ ... on RepositoryConnection {{ {nodes_of} }} }} }}"
+        until = time.monotonic() + 90.0
+        while not (nodes := query(found["dagster"], loaded)["repositoriesOrError"].get("nodes")):
+            assert time.monotonic() < until
+            time.sleep(0.5)
+        assets = {tuple(one["assetKey"]["path"]) for one in nodes[0]["assetNodes"]}
+        assert {("recording",), ("profiling_points",), ("decision",), ("scale_out",)} <= assets
+        desk = DeskClient(serve.folder)
+        assert desk.status()["jobs"]["orders"]["declared_scale_out"] == 2
+        assert desk.evaluate("orders")["job"] == "orders"
+        assert {process.role for process in marked(owner_id(serve.folder))} >= {
+            "dagster-code",
+            "dagster-daemon",
+        }
+        assert serve.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert left(serve.folder) == []
+        assert holder(serve.folder) is None
+        with pytest.raises(NotReady, match="headroom serve"):
+            DeskClient(serve.folder).status()
+
+
+def test_ctrl_c_ends_everything_and_is_no_error(project):
+    with Serve(project, "--no-pages") as serve:
+        assert serve.line() == {"schema": 1, "folder": str(serve.folder), "pid": serve.process.pid}
+        assert serve.end(signal.SIGINT) == 0
+        assert left(serve.folder) == []
+
+
+def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):
+    (project / "headroom.toml").write_text(
+        TOML + '[job.big]\nbuild = "a:b"\ninputs = {e = "in"}\nscale_out = 8\n'
+    )
+    with Serve(project, "--no-pages", "--launch-all") as serve:
+        serve.line()
+        jobs = DeskClient(serve.folder).status()["jobs"]
+        assert (jobs["orders"]["state"], jobs["big"]["state"]) == ("running", "stopped")
+        serve.end(signal.SIGTERM)
+        assert "big was not started: spark.slots: 8 executors" in serve.said
+
+
+def test_a_folder_has_one_owner(project):
+    settings = config.load(project / "headroom.toml", environment={})
+    where = {"file": project / "headroom.toml", "folder": project / ".headroom"}
+    with (
+        served(settings, **where),
+        pytest.raises(Unsafe, match="is owned by process"),
+        served(settings, **where),
+    ):
+        pass
+    with served(settings, **where) as office:
+        assert carried_out(DeskClient(office.folder), "launch", "orders")["launched"]
+
+
+def test_a_simulated_clock_goes_on_where_it_was(project):
+    settings = config.load(project / "headroom.toml", environment={})
+    where = {"file": project / "headroom.toml", "folder": project / ".headroom"}
+    with served(settings, **where, since_s=time.time() + 500.0) as office:
+        carried_out(office.desk, "launch", "orders")
+        first = office.desk.evaluate("orders")
+    with served(settings, **where) as office:
+        assert office.world.clock.now_s() > first["at_s"]
+        before = office.world.clock.now_s()
+        office.world.clock.sleep(0.5)
+        assert office.world.clock.now_s() >= before + 0.5
