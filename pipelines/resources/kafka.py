@@ -236,7 +236,8 @@ class EmbeddedBroker:
             [
                 *command,
                 *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
-                *("-t", cluster, "-c", self.folder / "server.properties"),
+                f"--cluster-id={cluster}",  # one in 64 begins with a dash, and would pass for an option
+                *("-c", self.folder / "server.properties"),
             ],
         )
         process.wait(READY_S)

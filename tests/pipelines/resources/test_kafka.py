@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +45,12 @@ def owner(folder: Path) -> Iterator[Owner]:
 
 @pytest.fixture(scope="module")
 def broker(owner: Owner) -> EmbeddedBroker:
+    """Its cluster has a name that begins with a dash, as one in 64 has."""
     broker = EmbeddedBroker(owner)
-    broker.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.resources.kafka.uuid.uuid4", lambda: uuid.UUID(bytes=b"\xf8" + bytes(15)))
+        broker.start()
+    assert "cluster.id=-" in (broker.folder / "data" / "meta.properties").read_text()
     return broker
 
 
