@@ -49,6 +49,14 @@ def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
             click.echo(f"{' ' * indent}{label}  {line}".rstrip())
 
 
+def beside(label: str, text: str, *, at: int) -> None:
+    """A label, and the text wrapped in a column of its own from `at` on; the label may carry colour."""
+    lines = textwrap.wrap(text, width() - at - 2, break_on_hyphens=False) or [""]
+    click.echo(f"{label}  {lines[0]}".rstrip())
+    for more in lines[1:]:
+        click.echo(f"{' ' * (at + 2)}{more}")
+
+
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -1,0 +1,107 @@
+"""`headroom doctor`: is everything there and right, and if not, what puts it right?"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from pipelines import config, diagnosis
+from pipelines.config import WrongSettings
+from pipelines.diagnosis import Check, Finding, Patient, examined, machine, promises, services
+from pipelines.diagnosis import folder as its_folder
+from pipelines.settings import BrokerSettings, DeploymentSettings, Settings, SparkSettings
+from profiling_jobs.errors import Misconfigured
+
+from . import page, subject
+
+CHECKS: dict[str, Check] = {
+    "Java": machine.java_found,
+    "jars": machine.jars_there,
+    "packages": machine.installed,
+    "package names": machine.squatters,
+    "clock": machine.clock,
+    "disk": machine.disk,
+    "folder": its_folder.permissions,
+    "store": its_folder.store,
+    "owner": its_folder.lock,
+    "leftovers": its_folder.leftovers,
+    "brokers": services.brokers,
+    "Spark": services.spark,
+    "MLflow": services.mlflow,
+    "Dagster": services.dagster,
+    "jobs": promises.promises,
+}
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@click.command("doctor")
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def command(file: Path, folder: Path, as_json: bool) -> None:
+    """Whether everything that Headroom needs is there and right, and the fix where it is not.
+
+    It takes a few seconds at most, starts nothing and changes nothing.
+
+    \b
+    Exit code 0: no problem; there may be warnings.
+    Exit code 1: there is a problem.
+    Exit code 2: it could not run.
+    """
+    first, settings = _settings(file)
+    found = [
+        *first,
+        *examined(Patient(settings, file, folder, time.time()), CHECKS, deadline_s=diagnosis.DEADLINE_S),
+    ]
+    problems = sum(one.state == "problem" for one in found)
+    if as_json:
+        rows = [asdict(one) for one in found]
+        click.echo(json.dumps({"schema": 1, "well": not problems, "findings": rows}, ensure_ascii=False))
+    else:
+        _show(found)
+    if problems:
+        raise click.exceptions.Exit(1)
+
+
+def _settings(file: Path) -> tuple[list[Finding], Settings]:
+    """The settings, or the defaults and what is wrong: the machine can be looked at in any case."""
+    try:
+        settings = config.load(file, environment=os.environ)
+    except WrongSettings as wrong:
+        more = f" (and {len(wrong.mistakes) - 1} more)" if len(wrong.mistakes) > 1 else ""
+        told = f"{file} is wrong: {wrong.mistakes[0]}{more}"
+        return [Finding("settings", "problem", told, "`headroom check` says it all")], _defaults()
+    except Misconfigured as missing:
+        said, _, fix = str(missing).partition("; ")
+        return [Finding("settings", "problem", said, fix or "see what it says")], _defaults()
+    jobs = ", ".join(sorted(settings.jobs)) or "no job yet"
+    return [Finding("settings", "ok", f"{file}: {jobs}; {settings.deployment.kind}")], settings
+
+
+def _defaults() -> Settings:
+    return Settings(DeploymentSettings(), BrokerSettings(), SparkSettings(), {})
+
+
+def _show(found: Sequence[Finding]) -> None:
+    names = max(len(one.what) for one in found)
+    for one in found:
+        state = click.style(one.state.ljust(7), fg=COLOURS[one.state], bold=one.state == "problem")
+        page.beside(f"{state}  {one.what.ljust(names)}", one.found, at=7 + 2 + names)
+        if one.fix:
+            page.beside(" " * (7 + 2 + names), f"→ {one.fix}", at=7 + 2 + names)
+    count = {state: sum(one.state == state for one in found) for state in COLOURS}
+    click.echo()
+    if count["problem"]:
+        plural = "" if count["problem"] == 1 else "s"
+        click.secho(f"{count['problem']} problem{plural}, {count['warning']} warnings", fg="red", bold=True)
+    elif count["warning"]:
+        click.secho(
+            f"no problem, {count['warning']} warning{'' if count['warning'] == 1 else 's'}", fg="yellow"
+        )
+    else:
+        click.secho("everything is well", fg="green")

@@ -1,0 +1,292 @@
+"""`headroom doctor`, as a user calls it, on machines and folders in various conditions."""
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from models.quantities import RecoveryEvent
+from pipelines import diagnosis
+from pipelines.command_line import main
+from pipelines.diagnosis import Finding, Patient, examined, promises
+from pipelines.owner import Owner
+from pipelines.resources.sqlite_store import SqliteStore
+from pipelines.settings import JobSettings, SparkSettings
+
+SIMULATED = """
+[deployment]
+kind = "simulated"
+"""
+JOB = """
+[job.orders]
+build = "some.module:build"
+inputs = {events = "orders"}
+max_offsets_per_trigger = 2000
+recovery_target_s = 60
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.setattr(diagnosis, "DEADLINE_S", 60.0)  # the machine may be busy
+    monkeypatch.setattr(metadata, "packages_distributions", dict)  # half a second each
+    (tmp_path / "headroom.toml").write_text(SIMULATED + JOB)
+    return tmp_path
+
+
+def doctor(*arguments):
+    result = CliRunner().invoke(main, ["doctor", "--json", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    data = json.loads(result.output)
+    assert data["well"] == (result.exit_code == 0)
+    return {one["what"]: one for one in reversed(data["findings"])}, result.exit_code
+
+
+def test_a_healthy_machine_is_well_and_every_line_says_what_was_looked_at(project):
+    found, code = doctor()
+    assert code == 0, found
+    assert {"settings", "Java", "package names", "clock", "disk", "folder", "owner", "leftovers", "brokers",
+            "Spark", "MLflow", "Dagster", "store", "job orders"} <= set(found)  # fmt: skip
+    assert found["job orders"]["found"].startswith("1 min are promised")
+    assert not (project / ".headroom").exists(), "looking must not make anything"
+
+
+def test_it_fits_a_page(project):
+    (project / "headroom.toml").write_text(JOB)
+    headroom = Path(sys.executable).parent / "headroom"
+    done = subprocess.run([headroom, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1)
+    assert done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert "\x1b" not in done.stdout, "no colour into a pipe"
+
+
+def test_what_is_wrong_is_a_problem_with_its_fix(project):
+    (project / "headroom.toml").write_text(JOB + "scale_out_mx = 4\n")
+    found, code = doctor()
+    assert code == 1
+    assert found["settings"]["state"] == "problem"
+    assert "scale_out_mx" in found["settings"]["found"]
+    assert found["settings"]["fix"] == "`headroom check` says it all"
+
+
+class TestTimeouts:
+    @pytest.mark.parametrize(
+        ("spark", "job", "state"),
+        [
+            ({}, {}, None),
+            ({"network_timeout_s": 120}, {}, "problem"),
+            ({"network_timeout_s": 60}, {}, "problem"),
+            ({"network_timeout_s": 40}, {}, None),
+            ({"network_timeout_s": 40}, {"failure_kinds": ("executor_freeze",)}, "warning"),
+            ({}, {"conf": {"spark.network.timeout": "2m"}}, "problem"),
+            ({"conf": {"spark.network.timeout": "120000ms"}}, {}, "problem"),
+            ({"network_timeout_s": 120}, {"conf": {"spark.network.timeout": "20s"}}, None),
+            ({}, {"conf": {"spark.network.timeout": "soon"}}, "problem"),
+            ({}, {"attach": True}, "warning"),
+            ({"network_timeout_s": 120}, {"recovery_target_s": 180.0}, None),
+        ],
+    )
+    def test_a_silent_executor_must_be_given_up_well_before_the_target(self, spark, job, state):
+        given = JobSettings(**{"inputs": {}, "recovery_target_s": 60.0, "max_offsets_per_trigger": 9, **job})
+        found = promises._network("orders", given, SparkSettings(**spark))
+        assert [one.state for one in found] == ([state] if state else [])
+        assert all(one.fix for one in found)
+
+    def test_the_exit_code_says_it(self, project):
+        (project / "headroom.toml").write_text(SIMULATED + "[spark]\nnetwork_timeout_s = 120\n" + JOB)
+        found, code = doctor()
+        assert code == 1
+        assert "120 s" in found["job orders"]["found"]
+        assert "60 s promised" in found["job orders"]["found"]
+        assert found["job orders"]["fix"] == "spark.network_timeout_s = 15"
+
+    def test_a_trigger_that_is_half_the_target_leaves_no_time(self, project):
+        (project / "headroom.toml").write_text(SIMULATED + JOB + "trigger_s = 30\n")
+        found, code = doctor()
+        assert code == 1
+        assert "trigger_s is 30 s" in found["job orders"]["found"]
+
+    def test_a_measured_downtime_beyond_the_target_is_told(self, project):
+        with SqliteStore(project / ".headroom" / "headroom.sqlite") as store:
+            for at_s, downtime_s in ((1e9, 70.0), (2e9, 95.0)):
+                event = RecoveryEvent("driver_kill", 2, at_s, downtime_s, 300.0)
+                store.add_event("orders", event, details={})
+        found, code = doctor()
+        assert code == 1
+        assert "95 s or more: longer than the 60 s promised" in found["job orders"]["found"]
+
+
+class TestFolder:
+    def test_a_folder_that_others_may_read(self, project):
+        (project / ".headroom").mkdir()
+        (project / ".headroom").chmod(0o755)
+        found, code = doctor()
+        assert (code, found["folder"]["state"]) == (1, "problem")
+        assert found["folder"]["fix"] == "chmod 700 .headroom"
+
+    def test_a_secret_that_others_may_read(self, project):
+        (project / ".headroom").mkdir(mode=0o700)
+        (project / ".headroom" / "desk.token").write_text("x")
+        (project / ".headroom" / "desk.token").chmod(0o644)
+        found, code = doctor()
+        assert (code, found["folder"]["fix"]) == (1, "chmod 600 .headroom/desk.token")
+
+    def test_a_damaged_store(self, project):
+        (project / ".headroom").mkdir(mode=0o700)
+        (project / ".headroom" / "headroom.sqlite").write_bytes(b"no database" * 1000)
+        found, code = doctor()
+        assert code == 1
+        assert "damaged" in found["store"]["found"]
+        assert found["store"]["fix"] == "restore a copy, or move it aside"
+
+    def test_an_owner_that_runs_and_the_note_of_one_that_has_gone(self, project):
+        owner = Owner(project / ".headroom", command="headroom serve").acquire()
+        found, _ = doctor()
+        assert found["owner"]["found"].startswith(f"headroom serve, process {os.getpid()}")
+        owner.release()
+        note = project / ".headroom" / "owner.lock"
+        note.write_text(json.dumps(json.loads(note.read_text()) | {"started_ticks": 1}))
+        found, code = doctor()
+        assert (code, found["owner"]["state"]) == (0, "ok")
+        assert "old, and does no harm" in found["owner"]["found"]
+
+    def test_what_a_killed_run_has_left(self, project):
+        owner = Owner(project / ".headroom").acquire()
+        child = owner.start("spark-worker", ["sleep", "60"])
+        note = project / ".headroom" / "owner.lock"
+        owner.release()
+        note.write_text("")
+        try:
+            found, code = doctor()
+        finally:
+            child.signal(9)
+        assert (code, found["leftovers"]["fix"]) == (1, "`headroom cleanup` ends them")
+        assert f"spark-worker ({child.pid})" in found["leftovers"]["found"]
+
+    def test_a_failure_that_was_not_cleared(self, project):
+        folder = project / ".headroom" / "failures"
+        folder.mkdir(parents=True)
+        (project / ".headroom").chmod(0o700)
+        injection = {"kind": "executor_freeze", "deployment": "orders"}
+        (folder / "x.json").write_text(json.dumps({"schema": 1, "injection": injection, "victims": []}))
+        found, code = doctor()
+        assert code == 1
+        assert "executor_freeze of orders" in found["leftovers"]["found"]
+
+    def test_an_owner_that_does_not_evaluate(self, project):
+        with Owner(project / ".headroom", command="headroom serve"):
+            with SqliteStore(project / ".headroom" / "headroom.sqlite") as store:
+                store.record_evaluation("orders", interval=1, at_s=time.time() - 3600, evaluation={})
+            found, code = doctor()
+        assert code == 1
+        assert "orders was evaluated last 1 h" in found["store"]["found"]
+
+    def test_a_clock_that_has_gone_back(self, project):
+        (project / ".headroom").mkdir(mode=0o700)
+        note = project / ".headroom" / "note"
+        note.write_text("")
+        os.utime(note, (time.time() + 900, time.time() + 900))
+        found, code = doctor()
+        assert (code, found["clock"]["state"]) == (1, "problem")
+        assert "the clock has gone back" in found["clock"]["found"]
+
+
+class TestMachine:
+    def test_another_distribution_that_brings_a_package_of_ours(self, project, monkeypatch):
+        real = metadata.packages_distributions()
+        monkeypatch.setattr(
+            metadata, "packages_distributions", lambda: {**real, "models": ["headroom", "evil"]}
+        )
+        found, code = doctor()
+        assert code == 1
+        assert found["package names"]["fix"] == "uninstall it here: `pip uninstall evil`"
+
+    def test_no_java(self, project, monkeypatch):
+        (project / "headroom.toml").write_text(JOB)
+        monkeypatch.setenv("JAVA_HOME", str(project))
+        monkeypatch.setenv("PATH", str(project))
+        found, code = doctor()
+        assert (code, found["Java"]["state"]) == (1, "problem")
+        assert "install" in found["Java"]["fix"]
+
+
+class TestServices:
+    def test_brokers_that_do_not_listen(self, project):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            (project / "headroom.toml").write_text(f'[brokers]\nbootstrap = "127.0.0.1:{port}"\n' + JOB)
+            found, code = doctor()
+        assert (code, found["brokers"]["state"]) == (1, "problem")
+        assert found["brokers"]["found"] == f"nobody listens on 127.0.0.1:{port}"
+
+    def test_a_secret_that_is_not_in_the_environment(self, project):
+        (project / "headroom.toml").write_text(
+            '[brokers]\nbootstrap = "127.0.0.1:1"\nsecurity_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\n'
+            'username_from = "NO_SUCH_USER"\npassword_from = "NO_SUCH_PASSWORD"\n' + JOB
+        )
+        found, code = doctor()
+        assert code == 1
+        assert "NO_SUCH_USER is not set" in found["brokers"]["found"]
+
+    @pytest.mark.parametrize(("status", "state"), [(200, "ok"), (404, "problem"), (401, "warning")])
+    def test_an_mlflow_server(self, project, status, state):
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, *arguments):
+                pass
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Page)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            uri = f"http://127.0.0.1:{server.server_port}"
+            (project / "headroom.toml").write_text(f'[mlflow]\ntracking_uri = "{uri}"\n' + SIMULATED + JOB)
+            found, _ = doctor()
+        finally:
+            server.shutdown()
+            server.server_close()
+        assert found["MLflow"]["state"] == state
+
+    def test_an_mlflow_server_that_is_not_there(self, project):
+        (project / "headroom.toml").write_text(
+            '[mlflow]\ntracking_uri = "http://me:secret@127.0.0.1:9"\n' + SIMULATED + JOB
+        )
+        found, code = doctor()
+        assert code == 1
+        assert "127.0.0.1:9 does not answer" in found["MLflow"]["found"]
+        assert "secret" not in json.dumps(found)
+
+    def test_a_relative_home_of_dagster(self, project, monkeypatch):
+        monkeypatch.setenv("DAGSTER_HOME", "here")
+        found, code = doctor()
+        assert (code, found["Dagster"]["state"]) == (1, "problem")
+
+
+def test_a_check_that_breaks_or_hangs_does_not_hide_the_others(project):
+    def broken(patient):
+        raise RuntimeError("oh")
+
+    patient = Patient(diagnosis.Settings(*[None] * 4), project / "headroom.toml", project, 0.0)  # type: ignore[arg-type]
+    found = examined(
+        patient,
+        {"a": broken, "b": lambda p: [Finding("b", "ok", "fine")], "c": lambda p: time.sleep(5) or []},
+        deadline_s=0.3,
+    )
+    assert [(one.what, one.state) for one in found] == [("a", "warning"), ("b", "ok"), ("c", "warning")]
+    assert "did not answer within 0.3 s" in found[2].found
