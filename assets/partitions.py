@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import dagster as dg
 from dagster._core.definitions.partitions.context import partition_loading_context
@@ -62,9 +62,7 @@ def job_of(key: str) -> str:
     return key.partition("/")[0]
 
 
-def of(
-    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec], jobs: Sequence[str]
-) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def of(assets: Iterable[Any], jobs: Sequence[str]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """The same assets, with these jobs as their partitions."""
     fixed = dg.StaticPartitionsDefinition(list(jobs))
 
@@ -75,7 +73,7 @@ def of(
 
 
 class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
-    """Points upstream, jobs downstream, matched by what stands before the first slash.
+    """Points and jobs, matched by what stands before the first slash; either may be upstream.
 
     A named tuple, as Dagster's own mappings are: two of them are equal. The daemon cannot evaluate a mapping
     that is not Dagster's, so our automation sensor evaluates in this code instead (use_user_code_server).
@@ -86,9 +84,12 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
         upstream_partitions_def: dg.PartitionsDefinition,
         downstream_partitions_def: dg.PartitionsDefinition | None,
     ) -> None:
-        """Upstream must be the points, downstream something with partitions."""
-        if upstream_partitions_def != POINTS or downstream_partitions_def is None:
-            raise dg.DagsterInvalidDefinitionError("ByJob leads from the points to an asset of jobs")
+        """One of the two must be the points, the other something with partitions."""
+        if downstream_partitions_def is None or POINTS not in (
+            upstream_partitions_def,
+            downstream_partitions_def,
+        ):
+            raise dg.DagsterInvalidDefinitionError("ByJob stands between the points and an asset of jobs")
 
     def get_downstream_partitions_for_partitions(
         self,
@@ -98,11 +99,9 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
         current_time: datetime | None = None,
         dynamic_partitions_store: DynamicPartitionsStore | None = None,
     ) -> PartitionsSubset:
-        """The jobs of these points."""
+        """What is downstream of these."""
         with partition_loading_context(current_time, dynamic_partitions_store):
-            jobs = set(downstream_partitions_def.get_partition_keys())
-            named = {job_of(key) for key in upstream_partitions_subset.get_partition_keys()}
-            return downstream_partitions_def.subset_with_partition_keys(sorted(named & jobs))
+            return _matching(upstream_partitions_subset, downstream_partitions_def)
 
     def get_upstream_mapped_partitions_result_for_partitions(
         self,
@@ -112,14 +111,10 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
         current_time: datetime | None = None,
         dynamic_partitions_store: DynamicPartitionsStore | None = None,
     ) -> UpstreamPartitionsResult:
-        """All points of these jobs."""
+        """What is upstream of these."""
         with partition_loading_context(current_time, dynamic_partitions_store):
-            jobs = set(
-                downstream_partitions_subset.get_partition_keys() if downstream_partitions_subset else ()
-            )
-            points = [key for key in upstream_partitions_def.get_partition_keys() if job_of(key) in jobs]
             return UpstreamPartitionsResult(
-                partitions_subset=upstream_partitions_def.subset_with_partition_keys(points),
+                partitions_subset=_matching(downstream_partitions_subset, upstream_partitions_def),
                 required_but_nonexistent_subset=upstream_partitions_def.empty_subset(),
             )
 
@@ -127,3 +122,8 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
     def description(self) -> str:
         """As the UI shows it."""
         return "every point whose key begins with the job's name"
+
+
+def _matching(these: PartitionsSubset | None, others: dg.PartitionsDefinition) -> PartitionsSubset:
+    jobs = {job_of(key) for key in these.get_partition_keys()} if these else set()
+    return others.subset_with_partition_keys([k for k in others.get_partition_keys() if job_of(k) in jobs])

@@ -1,10 +1,67 @@
-"""What does Dagster see? The stages of the story, as assets; they arrive with the pipeline itself.
+"""What does Dagster see? The five stages of the story as assets, and what happens by itself.
 
 Imported in a fresh process for every run, so nothing heavy may be imported from here (a test sees to it).
+Which jobs there are, headroom.toml says: `HEADROOM_FILE`, default `headroom.toml` where Dagster was started;
+everything lies in `HEADROOM_FOLDER`, default `.headroom`; MLflow's pages are at `HEADROOM_PAGE`. When the
+file is missing or wrong, the stages are still there, without jobs, and the sensor says what is wrong.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
 import dagster as dg
 
-definitions = dg.Definitions()
+from assets import apply, decide, model, partitions, profile, record
+from profiling_jobs.errors import Misconfigured
+
+from . import config, sensors
+from .desk_resource import DeskResource, StoreResource
+from .jobs import all_jobs
+from .modelling import ModellingResource
+from .refusing_io import RefusingIOManager
+from .schedules import schedules
+from .settings import JobSettings
+
+STAGES = (record, profile, model, decide, apply)
+
+
+def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Definitions:
+    """The definitions for the jobs of this file."""
+    jobs: Mapping[str, JobSettings] = {}
+    problem = ""
+    try:
+        jobs = config.load(file, environment=environment).jobs
+    except Misconfigured as wrong:
+        problem = f"nothing is evaluated, {wrong}. Put it right and reload this code location."
+    launched = all_jobs(list(jobs))
+    where = str(folder.absolute())
+    return dg.Definitions(
+        assets=partitions.of(dg.load_assets_from_modules(STAGES, include_specs=True), list(jobs)),
+        jobs=list(launched.values()),
+        sensors=[
+            sensors.optimization_sensor(jobs, launched, problem=problem),
+            sensors.automation(),
+            *sensors.after_runs(),
+        ],
+        schedules=schedules(jobs, launched),
+        resources={
+            "desk": DeskResource(folder=where),
+            "store": StoreResource(folder=where),
+            "modelling": ModellingResource(
+                file=str(file.absolute()), folder=where, page=environment.get("HEADROOM_PAGE", "")
+            ),
+            "io_manager": RefusingIOManager(),
+        },
+        executor=dg.in_process_executor,  # a run is a process already, and has one thing to do
+        metadata={"headroom.toml": str(file), "folder": where, "problem": problem or "none"},
+    )
+
+
+definitions = built(
+    Path(os.environ.get("HEADROOM_FILE", "headroom.toml")),
+    Path(os.environ.get("HEADROOM_FOLDER", ".headroom")),
+    environment=os.environ,
+)

@@ -81,6 +81,13 @@ def test_downstream_of_a_point_is_its_job(instance):
     assert set(found.get_partition_keys()) == {"orders-old"}
 
 
+def test_points_stand_on_the_recording_of_their_job(instance):
+    found = ByJob().get_upstream_mapped_partitions_result_for_partitions(
+        POINTS.subset_with_partition_keys(KEYS[:2]), POINTS, FIXED, dynamic_partitions_store=instance
+    )
+    assert set(found.partitions_subset.get_partition_keys()) == {"orders"}
+
+
 def test_points_of_a_job_that_is_gone_lead_nowhere(instance):
     upstream = POINTS.subset_with_partition_keys(["gone/e1/r100"])
     found = ByJob().get_downstream_partitions_for_partitions(
@@ -89,7 +96,7 @@ def test_points_of_a_job_that_is_gone_lead_nowhere(instance):
     assert set(found.get_partition_keys()) == set()
 
 
-def test_the_mapping_leads_from_points_only():
+def test_the_mapping_needs_points_at_one_end():
     with pytest.raises(dg.DagsterInvalidDefinitionError):
         ByJob().validate_partition_mapping(FIXED, FIXED)
 

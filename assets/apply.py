@@ -1,0 +1,45 @@
+"""Stage 5, apply: what runs now, and a change that was ordered carried out once."""
+
+import dagster as dg
+
+from .figures import figures, of_query, plain, sentence
+from .orders import Desk, asked, ordered
+from .partitions import JOBS
+
+GROUP = "apply"
+
+running_query = dg.AssetSpec(
+    "running_query",
+    group_name=GROUP,
+    partitions_def=JOBS,
+    deps=["scale_out"],
+    kinds={"spark"},
+    description="The streaming job itself. Not made here: each evaluation observes lag, rate and latency.",
+)
+
+
+@dg.asset(group_name=GROUP, partitions_def=JOBS, deps=["decision"])
+def scale_out(context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk]) -> dg.MaterializeResult:
+    """The size that runs. A change that the evaluation has ordered is carried out, verified, and told here.
+
+    Nothing is touched unless the job's mode is `apply`. Whoever else tries the same change finds it done, and
+    whether the job is healthy with it is seen at the next evaluations, which roll it back if it is not.
+    """
+    job = context.partition_key
+    evaluation = asked(lambda: desk.evaluate(job))
+    change = evaluation.get("apply")
+    if change is None:
+        said = {"did": "nothing", "reason": sentence(evaluation)}
+    else:
+        context.log.info(f"{change['before']} to {change['to']} executors: {change['reason']}")
+        said = dict(ordered(context, desk, "apply", job, epoch=change["epoch"], to=change["to"]))
+        if said.get("did") == "refused":
+            raise dg.Failure(description=str(said["reason"]), allow_retries=False)
+    now = said["to"] if said.get("did") == "scaled" else evaluation.get("scale_out")
+    return dg.MaterializeResult(
+        metadata={
+            **plain(said),
+            **of_query(evaluation),
+            **figures(scale_out=now, epoch=evaluation.get("epoch")),
+        }
+    )

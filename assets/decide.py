@@ -1,0 +1,89 @@
+"""Stage 4, decide: the smallest size that keeps the promise, and what is wrong with every other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from profiling_jobs.ports import Store
+
+from .figures import of_evaluation, of_input, of_query, picture
+from .orders import Desk, Json, asked
+from .partitions import JOBS
+
+GROUP = "decide"
+SHOWN = 360  # evaluations in the picture: six hours of minutes
+MODELS = ("workload_model", "capacity_model", "latency_model", "recovery_model")
+
+
+@dg.asset(group_name=GROUP, partitions_def=JOBS, deps=MODELS)
+def decision(
+    context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk], store: dg.ResourceParam[Store]
+) -> dg.MaterializeResult:
+    """Which size keeps the promise for the load to come? Evaluated once per interval, whoever asks.
+
+    The sensor `optimization_sensor` asks at every interval and reports the answer as an observation, also
+    when nothing has to change: that is the timeline of this asset. A run asks at any other time.
+    """
+    job = context.partition_key
+    evaluation = asked(lambda: desk.evaluate(job))
+    metadata = of_evaluation(evaluation)
+    metadata["sizes"] = dg.MetadataValue.md(table(evaluation))
+    if evaluation.get("apply") is None:  # otherwise something is waiting for this run
+        from .pictures import timeline
+
+        known = [each for _, each in store.evaluations(job, limit=SHOWN)]
+        metadata["timeline"] = picture(timeline(known, job=job), f"the decisions of {job}")
+    return dg.MaterializeResult(metadata=metadata)
+
+
+def observations(evaluation: Json) -> list[dg.AssetObservation]:
+    """One evaluation as a point on the timelines of what it has seen, and of what it says."""
+    job = str(evaluation["job"])
+    found = (
+        ("input_topics", of_input(evaluation)),
+        ("running_query", of_query(evaluation)),
+        ("decision", of_evaluation(evaluation)),
+    )
+    return [
+        dg.AssetObservation(asset_key=key, partition=job, metadata=metadata)
+        for key, metadata in found
+        if metadata
+    ]
+
+
+def table(evaluation: Json) -> str:
+    """Every size with what it can do, as Markdown."""
+    decision = evaluation.get("decision")
+    if not isinstance(decision, Mapping) or "verdicts" not in decision:
+        why = decision.get("unknown", "") if isinstance(decision, Mapping) else ""
+        return f"No size was judged: {why}"
+    lines = [
+        "| executors | verdict | capacity, records/s | recovery, s | in time | why not |",
+        "|---:|---|---|---|---:|---|",
+    ]
+    for one in decision["verdicts"]:
+        mark = " **←**" if one["scale_out"] == decision.get("scale_out") else ""
+        excuses = "; ".join(str(each["sentence"]) for each in one.get("excuses") or ())
+        cells = (
+            f"{one['scale_out']}{mark}",
+            one["status"],
+            _span(one.get("capacity")),
+            _span(one.get("recovery_s")),
+            _share(one.get("probability")),
+            excuses.replace("|", "/"),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _span(interval: Any) -> str:
+    if not isinstance(interval, Mapping) or interval.get("mid") is None:
+        return "–"
+    low, mid, high = (interval.get(name) for name in ("low", "mid", "high"))
+    ends = "" if low is None or high is None else f" ({low:,.0f}–{high:,.0f})"
+    return f"{mid:,.0f}{ends}"
+
+
+def _share(probability: Any) -> str:
+    return f"{probability:.1%}" if isinstance(probability, int | float) else "–"

@@ -1,0 +1,116 @@
+"""Stage 2, profile: what does the job sustain at each size, and how long is it down after a failure?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from models.quantities import FAILURE_KINDS, Misuse
+
+from .figures import Shown, figures
+from .orders import Desk, Json, ordered
+from .partitions import JOBS, POINTS, ByJob, Point
+from .points import KEY, of_fact
+
+GROUP = "profile"
+POOL = "profiling-cluster"
+
+
+@dg.asset(
+    key=KEY,
+    group_name=GROUP,
+    partitions_def=POINTS,
+    deps=[dg.AssetDep("recording", partition_mapping=ByJob())],
+    pool=POOL,
+    kinds={"spark"},
+)
+def profiling_points(context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk]) -> dg.MaterializeResult:
+    """What a copy of the job sustains at one size and rate. A search adds them; one alone is probed again.
+
+    The job `profile` runs the whole search: it adds a partition for every point it asks for, and tells what
+    was measured there. What is still missing then is what a search was interrupted at.
+    """
+    try:
+        point = Point.of(context.partition_key)
+    except Misuse as wrong:
+        raise dg.Failure(description=str(wrong), allow_retries=False) from wrong
+    found = ordered(context, desk, "probe", point.job, scale_out=point.scale_out, rate_rps=point.rate_rps)
+    return dg.MaterializeResult(metadata=of_fact(found))
+
+
+class Drills(dg.Config):
+    """Which failures are caused. What is left out follows from the job's settings and models."""
+
+    kind: str | None = Field(default=None, description=f"One of {', '.join(FAILURE_KINDS)}.")
+    scale_out: int | None = Field(default=None, ge=1, description="Executors of the copy.")
+    rate_rps: float | None = Field(default=None, gt=0.0, description="Load during the drill, records/s.")
+    repeats: int = Field(default=1, ge=1, description="Of every combination.")
+    live: bool = Field(
+        default=False, description="On the live job itself; refused unless its allow_live_drills is true."
+    )
+
+
+@dg.asset(group_name=GROUP, partitions_def=JOBS, deps=["recording"], pool=POOL, kinds={"spark"})
+def failure_drills(
+    context: dg.AssetExecutionContext, config: Drills, desk: dg.ResourceParam[Desk]
+) -> dg.MaterializeResult:
+    """Failures caused on purpose, on a copy of the job: downtime and recovery, beside what was predicted."""
+    live = True if config.live else None
+    found = ordered(
+        context, desk, "drill", context.partition_key, kind=config.kind, scale_out=config.scale_out,
+        rate_rps=config.rate_rps, repeats=config.repeats, live=live,
+    )  # fmt: skip
+    return dg.MaterializeResult(metadata=of_drills(found["drills"], kept=found["kept"]))
+
+
+def of_drills(drills: Sequence[Json], *, kept: bool) -> Shown:
+    """What the drills of a run have shown; the longest recovery counts."""
+    valid = [one for one in drills if "invalid" not in one]
+    ended = [one for one in valid if one["recovery_s"] is not None]
+    errors = [
+        abs(predicted - one["recovery_s"]) / one["recovery_s"]
+        for one in ended
+        if (predicted := _predicted(one).get("mid")) is not None and one["recovery_s"] > 0.0
+    ]
+    longest: Json = max(ended, key=lambda one: one["recovery_s"], default={})
+    return {
+        **figures(
+            drills=len(drills),
+            valid_drills=len(valid),
+            downtime_s=longest.get("downtime_s"),
+            recovery_s=longest.get("recovery_s"),
+            predicted_recovery_s=_predicted(longest).get("mid"),
+            mean_prediction_error=sum(errors) / len(errors) if errors else None,
+        ),
+        "kept": dg.MetadataValue.bool(kept),
+        "each": dg.MetadataValue.md(table(drills)),
+    }
+
+
+def table(drills: Sequence[Json]) -> str:
+    """Each drill, as Markdown."""
+    lines = [
+        "| failure | executors | records/s | down, s | recovered after, s | predicted, s |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for one in drills:
+        head = f"| {one['kind']} | {one['scale_out']} | {_said(one.get('rate_rps'))} "
+        if "invalid" in one:
+            lines.append(f"{head}| – | – | it shows nothing: {one['invalid']} |")
+            continue
+        predicted = _predicted(one)
+        low, mid, high = (_said(predicted.get(name)) for name in ("low", "mid", "high"))
+        said = f"{mid} ({low}–{high})" if "mid" in predicted else str(predicted.get("reason", "–"))
+        recovery = "never" if one["recovery_s"] is None else _said(one["recovery_s"])
+        lines.append(f"{head}| {_said(one['downtime_s'])} | {recovery} | {said} |")
+    return "\n".join(lines)
+
+
+def _predicted(drill: Json) -> Json:
+    found = drill.get("details", {}).get("predicted_recovery_s")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _said(value: Any) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else "–"

@@ -1,0 +1,80 @@
+"""Stage 1, record: what does the live input look like?"""
+
+from typing import Any
+
+import dagster as dg
+import numpy as np
+from pydantic import Field
+
+from models.quantities import Unknown
+from profiling_jobs import training
+from profiling_jobs.ports import Store
+
+from .figures import figures
+from .orders import Desk, ordered
+from .partitions import JOBS
+
+GROUP = "record"
+HOURLY: dg.AutomationCondition[Any] = dg.AutomationCondition.cron_tick_passed("7 * * * *")
+HOURLY = HOURLY.since_last_handled() & ~dg.AutomationCondition.in_progress()
+"""When the history is looked at again; not on the hour, when everybody else's jobs start."""
+
+input_topics = dg.AssetSpec(
+    "input_topics",
+    group_name=GROUP,
+    partitions_def=JOBS,
+    kinds={"kafka"},
+    description="The topics that the job reads. Not made here: each evaluation observes how fast they grow.",
+)
+
+
+class Recording(dg.Config):
+    """What is asked of a recording."""
+
+    seconds: float = Field(default=300.0, gt=0.0, description="How long the live input is copied.")
+
+
+@dg.asset(group_name=GROUP, partitions_def=JOBS, deps=[input_topics], kinds={"spark", "parquet"})
+def recording(
+    context: dg.AssetExecutionContext, config: Recording, desk: dg.ResourceParam[Desk]
+) -> dg.MaterializeResult:
+    """Events of the live input as Parquet, for profiling copies to read; no consumer group is touched."""
+    found = ordered(context, desk, "record", context.partition_key, seconds=config.seconds)
+    each = found["recordings"].values()
+    return dg.MaterializeResult(
+        metadata={
+            **figures(
+                records=sum(one["records"] for one in each),
+                megabytes=sum(one["bytes"] for one in each) / 1e6,
+                missing_records=sum(one["missing"] for one in each),
+                mean_arrival_rps=sum(one["mean_rps"] for one in each),
+                seconds=found["seconds"],
+            ),
+            **{name: dg.MetadataValue.path(one["folder"]) for name, one in found["recordings"].items()},
+        }
+    )
+
+
+@dg.asset(
+    group_name=GROUP,
+    partitions_def=JOBS,
+    deps=[input_topics, recording],
+    automation_condition=HOURLY,
+)
+def workload_history(
+    context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]
+) -> dg.MaterializeResult:
+    """Arrival rates on a regular grid: recordings, and what has been seen of the live input since."""
+    grid = training.arrivals(store, context.partition_key)
+    if isinstance(grid, Unknown):
+        raise dg.Failure(description=grid.reason, allow_retries=False)
+    known = ~np.isnan(grid.values)
+    return dg.MaterializeResult(
+        metadata=figures(
+            hours=grid.values.size * grid.step_s / 3600.0,
+            missing_share=1.0 - float(known.mean()),
+            step_s=grid.step_s,
+            mean_arrival_rps=float(grid.values[known].mean()),
+            highest_arrival_rps=float(grid.values[known].max()),
+        )
+    )

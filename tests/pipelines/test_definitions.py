@@ -1,0 +1,292 @@
+"""The five stages as Dagster sees them, and each of them at work in a simulated world."""
+
+import dagster as dg
+import pytest
+
+from models.quantities import Unknown
+from models.simulation import sampling
+from pipelines import config, world
+from pipelines.definitions import built
+from pipelines.desk import carried_out
+from pipelines.desk_here import HereDesk
+from pipelines.desk_resource import AtDesk
+from pipelines.refusing_io import RefusingIOManager
+from profiling_jobs.errors import NotReady
+
+TOML = """
+[deployment]
+kind = "simulated"
+[spark]
+slots = 8
+[job.orders]
+build = "a:b"
+inputs = {events = "in"}
+outputs = {alerts = "out"}
+scale_out = 2
+scale_out_max = 4
+max_offsets_per_trigger = 2000
+probe_s = 30
+warm_up_s = 10
+profile_scale_outs = [1, 2]
+profile_budget_executor_s = 600
+failure_kinds = ["executor_kill"]
+profile_cron = "0 3 * * Sun"
+"""
+
+
+def definitions(tmp_path, text=TOML):
+    if text is not None:
+        (tmp_path / "headroom.toml").write_text(text)
+    return built(tmp_path / "headroom.toml", tmp_path / ".headroom", environment={})
+
+
+def graph(defs):
+    return {
+        spec.key.to_user_string(): (spec.group_name, {dep.asset_key.to_user_string() for dep in spec.deps})
+        for spec in defs.resolve_all_asset_specs()
+    }
+
+
+class TestGraph:
+    def test_five_stages_lead_from_the_input_to_what_runs(self, tmp_path):
+        found = graph(definitions(tmp_path))
+        assert {group for group, _ in found.values()} == {"record", "profile", "model", "decide", "apply"}
+        assert found["recording"] == ("record", {"input_topics"})
+        assert found["workload_history"] == ("record", {"input_topics", "recording"})
+        assert found["profiling_points"] == ("profile", {"recording"})
+        assert found["failure_drills"] == ("profile", {"recording"})
+        assert found["decision"] == (
+            "decide",
+            {"workload_model", "capacity_model", "latency_model", "recovery_model"},
+        )
+        assert found["scale_out"] == ("apply", {"decision"})
+        assert found["running_query"] == ("apply", {"scale_out"})
+
+    def test_everything_that_can_be_launched_is_there(self, tmp_path):
+        found = definitions(tmp_path)
+        dg.Definitions.validate_loadable(found)
+        jobs = {job.name for job in found.resolve_all_job_defs()}
+        assert {"optimization", "profile", "record", "drill", "model"} <= jobs
+        assert {schedule.name for schedule in found.schedules} == {"profile_orders"}
+        assert all(s.default_status == dg.DefaultSensorStatus.RUNNING for s in found.sensors)
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            (None, "there is no such file"),
+            ("[job.orders]\nmode = 'sometimes'", "mode"),
+            ("[job", "is not valid TOML"),
+            ('[job.orders]\nbuild = "a:b"\ninputs = {e = "t"}\nprofile_cron = "whenever"', "profile_cron"),
+        ],
+    )
+    def test_wrong_settings_leave_the_stages_and_say_what_is_wrong(self, tmp_path, text, told):
+        found = definitions(tmp_path, text)
+        dg.Definitions.validate_loadable(found)
+        assert "decision" in graph(found)
+        sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance=instance, resources={"desk": None})
+            reason = sensor(context).skip_reason.skip_message
+        assert told in reason
+        assert "reload this code location" in reason
+        assert told in str(found.metadata["problem"])
+
+    def test_no_job_yet_is_not_wrong(self, tmp_path):
+        found = definitions(tmp_path, "")
+        dg.Definitions.validate_loadable(found)
+        assert "none" in str(found.metadata["problem"])
+
+
+class TestValues:
+    def test_a_value_that_an_asset_returns_is_refused(self):
+        @dg.asset
+        def careless() -> int:
+            return 3
+
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = dg.materialize(
+                [careless],
+                resources={"io_manager": RefusingIOManager()},
+                instance=instance,
+                raise_on_error=False,
+            )
+        failure = next(event for event in done.all_events if event.is_step_failure)
+        assert "nothing is pickled here" in str(failure.step_failure_data.user_failure_data.description)
+
+    def test_and_none_can_be_read(self):
+        @dg.asset
+        def before() -> dg.MaterializeResult:
+            return dg.MaterializeResult()
+
+        @dg.asset
+        def after(before) -> dg.MaterializeResult:
+            return dg.MaterializeResult()
+
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = dg.materialize(
+                [before, after],
+                resources={"io_manager": RefusingIOManager()},
+                instance=instance,
+                raise_on_error=False,
+            )
+        failed = [event.step_key for event in done.all_events if event.is_step_failure]
+        assert failed == ["after"]
+
+
+class Office:
+    """The definitions of a simulated world whose owner sits at the desk."""
+
+    def __init__(self, there, desk, defs, instance):
+        self.world, self.desk, self.instance = there, desk, instance
+        self.resources = {
+            **defs.resources,
+            "desk": AtDesk(desk),
+            "store": there.store,
+        }
+        self.assets = [one for one in defs.assets if isinstance(one, dg.AssetsDefinition)]
+        self.defs = dg.Definitions(
+            assets=defs.assets, jobs=defs.jobs, resources=self.resources, executor=dg.in_process_executor
+        )
+
+    def materialised(self, asset, partition="orders", **config):
+        done = dg.materialize(
+            self.assets,
+            selection=[asset],
+            partition_key=partition,
+            instance=self.instance,
+            resources=self.resources,
+            run_config={"ops": {asset: {"config": config}}} if config else None,
+            raise_on_error=False,
+        )
+        return done, (
+            {name: one.value for name, one in done.asset_materializations_for_node(asset)[0].metadata.items()}
+            if done.success
+            else next(
+                event.step_failure_data.user_failure_data.description
+                for event in done.all_events
+                if event.is_step_failure
+            )
+        )
+
+    def launched(self, job, partition="orders"):
+        return self.defs.resolve_job_def(job).execute_in_process(
+            partition_key=partition, instance=self.instance, raise_on_error=False
+        )
+
+
+@pytest.fixture
+def office(tmp_path, monkeypatch):
+    none = Unknown("left out")  # nine tenths of the twin's time
+    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+    settings = config.parse(TOML, environment={})
+    with (
+        world.opened(settings, tmp_path / ".headroom") as there,
+        HereDesk(there, settings, tmp_path / ".headroom") as desk,
+        dg.instance_for_test() as instance,
+    ):
+        carried_out(desk, "launch", "orders")
+        there.flow("in", 700.0)
+        yield Office(there, desk, definitions(tmp_path), instance)
+
+
+class TestStages:
+    def test_the_input_is_recorded(self, office):
+        done, found = office.materialised("recording", seconds=20.0)
+        assert found["records"] == pytest.approx(14_000, rel=0.01)
+        assert found["mean_arrival_rps"] == pytest.approx(700.0, rel=0.01)
+        assert "records of in" in "\n".join(
+            event.message for event in office.instance.all_logs(done.run_id) if event.message
+        )
+
+    def test_a_decision_has_its_figures_and_its_table(self, office):
+        _, found = office.materialised("decision")
+        assert found["said"].startswith("hold 2 executors")
+        assert found["scale_out"] == 2
+        assert found["recovery_target_s"] == 180.0
+        assert found["timeline"].startswith("![the decisions of orders](data:image/png;base64,")
+        assert found["sizes"].startswith("| executors | verdict |")
+
+    def test_optimization_launched_by_hand_changes_nothing_that_need_not_change(self, office):
+        done = office.launched("optimization")
+        assert done.success
+        (made,) = done.asset_materializations_for_node("scale_out")
+        assert (made.metadata["did"].value, made.metadata["scale_out"].value) == ("nothing", 2)
+
+    def test_a_search_adds_its_points_and_tells_what_it_has_measured(self, office):
+        assert office.launched("profile").success
+        points = office.instance.get_dynamic_partitions("points")
+        assert {key.split("/r")[0] for key in points} == {"orders/e1", "orders/e2"}
+        key = dg.AssetKey("profiling_points")
+        assert office.instance.get_materialized_partitions(key) == set(points), "nothing is left missing"
+        kept = {f"e{one.scale_out}" for _, _, one in office.world.store.measurements("orders")}
+        assert kept == {"e1", "e2"}
+        record = office.instance.fetch_materializations(key, limit=1).records[0]
+        assert record.run_id == "", "it needs no run of its own"
+        assert record.asset_materialization.metadata["throughput_rps"].value > 100.0
+
+        again = max(points)
+        before = len(office.world.store.measurements("orders"))
+        done, found = office.materialised("profiling_points", again)
+        assert found["verdict"] in ("sustained", "not sustained")
+        assert found["scale_out"] == int(again.split("/")[1][1:])
+        assert len(office.world.store.measurements("orders")) in (before, before + 1)
+        order = office.instance.get_run_by_id(done.run_id).tags["headroom/order"]
+        assert office.desk.order(order)["details"] == {
+            "scale_out": found["scale_out"],
+            "rate_rps": float(again.split("/r")[1]),
+        }
+
+    def test_a_drill_shows_what_a_failure_costs(self, office):
+        _, found = office.materialised("failure_drills", scale_out=2, rate_rps=400.0)
+        assert (found["drills"], found["valid_drills"], found["kept"]) == (1, 1, True)
+        assert 0.0 < found["downtime_s"] <= found["recovery_s"] < 180.0
+        assert "| executor_kill | 2 | 400 |" in found["each"]
+
+    def test_what_the_owner_refuses_is_one_sentence(self, office):
+        done, said = office.materialised("failure_drills", live=True)
+        assert not done.success
+        assert said.startswith("job.orders.allow_live_drills is false")
+
+    def test_a_key_that_names_no_point_is_told(self, office):
+        office.instance.add_dynamic_partitions("points", ["orders/4x"])
+        _, said = office.materialised("profiling_points", "orders/4x")
+        assert "for example orders/e4/r30000" in said
+
+
+def test_without_an_owner_a_run_says_what_to_start(tmp_path):
+    defs = definitions(tmp_path)
+    with dg.instance_for_test() as instance:
+        job = defs.resolve_job_def("optimization")
+        done = job.execute_in_process(partition_key="orders", instance=instance, raise_on_error=False)
+    failure = next(event for event in done.all_events if event.is_step_failure)
+    assert "headroom serve" in failure.step_failure_data.user_failure_data.description
+
+
+class TestSearchThatIsGivenUp:
+    def test_what_it_had_asked_for_stays_missing_and_the_next_one_puts_it_right(self, office, monkeypatch):
+        given = []
+        desk = AtDesk(office.desk)
+
+        def cut_short(what, job, /, *, say, seen, **details):
+            def look(order):
+                seen(order)
+                if order["facts"]:
+                    raise NotReady("the run was ended")
+
+            given.append(what)
+            from pipelines.desk import carried_out
+
+            return carried_out(office.desk, what, job, say=say, seen=look, **details)
+
+        monkeypatch.setattr(desk, "carried_out", cut_short)
+        office.resources["desk"] = desk
+        office.defs = dg.Definitions(
+            assets=office.defs.assets,
+            jobs=office.defs.jobs,
+            resources=office.resources,
+            executor=dg.in_process_executor,
+        )
+        assert not office.launched("profile").success
+        key = dg.AssetKey("profiling_points")
+        asked = set(office.instance.get_dynamic_partitions("points"))
+        assert asked - office.instance.get_materialized_partitions(key)

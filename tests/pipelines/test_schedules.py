@@ -1,0 +1,66 @@
+"""Profiles and drills come round by the job's own clock, and keep out of its blackouts."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from pipelines import config
+from pipelines.jobs import all_jobs
+from pipelines.schedules import schedules
+
+TOML = """
+[job.my-orders]
+build = "a:b"
+inputs = {events = "in"}
+profile_cron = "0 3 * * Sun"
+drill_cron = "0 4 * * Sat"
+time_zone = "Europe/Berlin"
+blackouts = ["2026-11-22 00:00-24:00"]
+[job.clicks]
+build = "a:b"
+inputs = {events = "clicks"}
+"""
+
+
+def found(more=""):
+    jobs = config.parse(TOML.replace("[job.clicks]", more + "\n[job.clicks]"), environment={}).jobs
+    return {one.name: one for one in schedules(jobs, all_jobs(list(jobs)))}
+
+
+def comes_round(schedule, at):
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
+        return schedule(context)
+
+
+def test_one_per_line_of_the_table_and_none_without():
+    assert set(found()) == {"profile_my_orders", "drill_my_orders"}
+    profile = found()["profile_my_orders"]
+    assert (profile.cron_schedule, profile.execution_timezone) == ("0 3 * * Sun", "Europe/Berlin")
+    assert profile.default_status == dg.DefaultScheduleStatus.RUNNING
+
+
+def test_it_runs_for_its_job():
+    run = comes_round(found()["profile_my_orders"], datetime(2026, 11, 29, 2, tzinfo=UTC))
+    assert run.partition_key == "my-orders"
+    assert run.run_key.startswith("my-orders:profile:2026-11-29T")
+
+
+def test_it_is_left_out_in_a_blackout():
+    left_out = comes_round(found()["profile_my_orders"], datetime(2026, 11, 22, 2, tzinfo=UTC))
+    assert "blackout 2026-11-22 00:00-24:00 (Europe/Berlin)" in left_out.skip_message
+
+
+@pytest.mark.parametrize(("more", "live"), [("", False), ("allow_live_drills = true", True)])
+def test_drills_are_on_a_copy_unless_the_live_job_may_be_hurt(more, live):
+    run = comes_round(found(more)["drill_my_orders"], datetime(2026, 11, 28, 3, tzinfo=UTC))
+    config_of = run.run_config.get("ops", {}).get("failure_drills", {}).get("config", {})
+    assert config_of.get("live", False) is live
+
+
+def test_every_line_that_headroom_accepts_is_one_for_the_scheduler():
+    from dagster._utils.schedules import is_valid_cron_string
+
+    for line in ("0 3 * * Sun", "*/15 * * * *", "0 4 1,15 Jan-Mar 1-5", "0 0 * * 7", "5-59/10 2 * * mon,FRI"):
+        assert is_valid_cron_string(line), line

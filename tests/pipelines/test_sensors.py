@@ -1,0 +1,240 @@
+"""One tick per interval and job: a point on the timeline always, a run only if something must change."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from pipelines import config, sensors
+from pipelines.jobs import all_jobs
+from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.evaluation_record import Evaluation
+
+NOW_S = 6_000_030.0
+TOML = """
+[job.orders]
+build = "a:b"
+inputs = {events = "in"}
+mode = "apply"
+blackouts = ["2026-11-27 00:00-24:00"]
+[job.clicks]
+build = "a:b"
+inputs = {events = "clicks"}
+evaluation_interval_s = 120
+"""
+JOBS = config.parse(TOML, environment={}).jobs
+ORDER = {
+    "epoch": 7,
+    "before": 4,
+    "to": 6,
+    "origin": "decision",
+    "reason": "the load rises",
+    "key": "orders:7:wait0",
+}
+
+
+def evaluation(job="orders", **more):
+    said = {
+        "job": job,
+        "at_s": NOW_S,
+        "interval": 100_000,
+        "interval_s": 60.0,
+        "mode": "apply",
+        "epoch": 7,
+        "scale_out": 4,
+        "instruction": {"do": "hold", "to": None, "would": None, "reason": "36 of 42 krps fit"},
+        "apply": None,
+        "observation": {"arrival_rps": 36_000.0, "lag_records": 120.0, "throughput_rps": 36_010.0},
+        "lag_s": 0.5,
+    } | more
+    return Evaluation(**said).to_json()
+
+
+class Desk:
+    """A desk that says what a test has written down for it."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked, self.cancelled = answers, [], []
+
+    def evaluate(self, job):
+        self.asked.append(job)
+        answer = self.answers.get(job, evaluation(job))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def cancel(self, id):
+        self.cancelled.append(id)
+        if "gone" in id:
+            raise NotReady("order is not known here")
+
+
+def tick(desk, cursor=None, *, now_s=NOW_S, jobs=JOBS):
+    return sensors.tick(cursor, jobs, desk, now_s=now_s)
+
+
+class TestTick:
+    def test_every_job_gets_a_point_and_a_reason_also_when_nothing_changes(self):
+        found = tick(Desk())
+        assert not found.run_requests
+        assert "orders: hold 4 executors: 36 of 42 krps fit" in found.skip_reason.skip_message
+        assert {(event.asset_key.to_user_string(), event.partition) for event in found.asset_events} == {
+            (asset, job) for asset in ("decision", "running_query", "input_topics") for job in JOBS
+        }
+
+    def test_a_job_is_asked_once_in_its_interval(self):
+        desk = Desk()
+        first = tick(desk)
+        again = tick(desk, first.cursor, now_s=NOW_S + 20.0)
+        assert desk.asked == ["orders", "clicks"]
+        assert again.asset_events == []
+        assert "in 10 s" in again.skip_reason.skip_message
+        third = tick(desk, again.cursor, now_s=NOW_S + 31.0)
+        assert desk.asked[2:] == ["orders"], "clicks is asked every two minutes"
+        assert len(json.loads(third.cursor)["reported"]) == 2
+
+    def test_a_change_is_a_run_named_by_its_attempt(self):
+        found = tick(Desk(orders=evaluation(apply=ORDER)))
+        (run,) = found.run_requests
+        assert (run.run_key, run.job_name, run.partition_key) == ("orders:7:wait0", "optimization", "orders")
+        assert run.tags["headroom/why"] == "4 to 6 executors: the load rises"
+        assert found.skip_reason is None
+
+    def test_the_owner_is_gone_nothing_breaks_and_it_is_asked_again(self):
+        gone = NotReady("nobody owns .headroom now: start it with `headroom serve`")
+        found = tick(Desk(orders=gone, clicks=gone))
+        assert "start it with `headroom serve`" in found.skip_reason.skip_message
+        assert json.loads(found.cursor)["reported"] == {}
+
+    def test_one_job_that_cannot_be_evaluated_does_not_hold_the_others_up(self):
+        found = tick(Desk(orders=Misconfigured("job.orders", "is not in the settings")))
+        assert (
+            "orders was not evaluated: job.orders: is not in the settings" in found.skip_reason.skip_message
+        )
+        assert {event.partition for event in found.asset_events} == {"clicks"}
+
+    @pytest.mark.parametrize(
+        "cursor", [None, "", "x", "[]", "3", '{"schema": 2}', '{"schema": 1, "reported": 3}',
+                   '{"schema": 1, "reported": {"orders": "x"}}', '{"schema": 1, "reported": {"gone": 4}}']
+    )  # fmt: skip
+    def test_a_cursor_that_cannot_be_read_is_begun_anew(self, cursor):
+        desk = Desk()
+        found = tick(desk, cursor)
+        assert desk.asked == ["orders", "clicks"]
+        assert set(json.loads(found.cursor)["reported"]) == {"orders", "clicks"}
+
+    def test_a_clock_that_was_put_back_stops_nothing(self):
+        desk = Desk()
+        cursor = tick(desk).cursor
+        tick(desk, cursor, now_s=NOW_S - 3600.0)
+        assert len(desk.asked) == 4
+
+    def test_no_job_is_said_to_be_none(self):
+        assert "[job.NAME]" in tick(Desk(), jobs={}).skip_reason.skip_message
+
+    def test_what_is_unknown_is_left_out_of_the_plots(self):
+        blind = evaluation(observation={"arrival_rps": {"unknown": "no"}}, lag_s=float("inf"))
+        events = {
+            e.asset_key.to_user_string(): e
+            for e in tick(Desk(orders=blind)).asset_events
+            if e.partition == "orders"
+        }
+        assert set(events) == {"decision"}
+        assert {"arrival_rps", "lag_s"} & set(events["decision"].metadata) == set()
+
+    def test_a_slow_owner_leaves_the_rest_for_the_next_tick(self, monkeypatch):
+        monkeypatch.setattr(sensors, "MOST_S", -1.0)
+        found = tick(Desk())
+        assert "waits for the next tick" in found.skip_reason.skip_message
+        assert json.loads(found.cursor)["reported"] == {}
+
+
+REFIT = {"do": "refit", "model": "workload", "why": "it missed 5 times", "since_s": 6e6}
+PROFILE = {"do": "profile", "model": "capacity", "why": "it has drifted", "since_s": 6e6}
+
+
+class TestRequests:
+    def runs(self, *requests, now_s=NOW_S, job="orders"):
+        found = tick(Desk(**{job: evaluation(job, requests=requests)}), now_s=now_s)
+        return found.run_requests or [], found.skip_reason
+
+    def test_a_model_that_misses_is_fitted_again_once(self):
+        (run,), _ = self.runs(REFIT)
+        assert (run.run_key, run.job_name) == ("orders:refit:workload:6000000", "model")
+        assert [key.to_user_string() for key in run.asset_selection] == ["workload_model"]
+
+    def test_what_has_drifted_is_profiled_again(self):
+        (run,), _ = self.runs(PROFILE)
+        assert (run.run_key, run.job_name) == ("orders:profile:6000000", "profile")
+
+    def test_never_inside_a_blackout(self):
+        black_friday = 1_795_780_800.0 + 3600.0
+        runs, reason = self.runs(PROFILE, now_s=black_friday)
+        assert not runs
+        assert "after the blackout 2026-11-27" in reason.skip_message
+
+    def test_never_when_the_job_is_only_watched(self):
+        jobs = config.parse(TOML + 'mode = "observe"\n', environment={}).jobs
+        desk = Desk(clicks=evaluation("clicks", requests=[PROFILE]))
+        found = tick(desk, jobs=jobs)
+        assert not found.run_requests
+        assert "only watches" in found.skip_reason.skip_message
+
+
+class TestSensor:
+    def sensor(self, problem=""):
+        return sensors.optimization_sensor(JOBS, all_jobs(list(JOBS)), problem=problem)
+
+    def test_it_ticks_by_itself_and_leaves_no_interval_out(self):
+        sensor = self.sensor()
+        assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
+        assert sensor.minimum_interval_seconds == 30
+
+    def test_it_is_given_the_desk(self):
+        desk = Desk(orders=evaluation(apply=ORDER))
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
+            found = self.sensor()(context)
+        assert [run.run_key for run in found.run_requests] == ["orders:7:wait0"]
+
+    def test_wrong_settings_are_the_reason_of_every_tick(self):
+        desk = Desk()
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
+            found = self.sensor("line 3: job.orders.mode: must be one of")(context)
+        assert found.skip_reason.skip_message.startswith("line 3")
+        assert desk.asked == []
+
+    def test_twenty_jobs_take_no_time_of_the_sensor_s_own(self):
+        many = "".join(f'[job.j{n}]\nbuild = "a:b"\ninputs = {{e = "t"}}\n' for n in range(20))
+        jobs = config.parse(many, environment={}).jobs
+        assert len(tick(Desk(), jobs=jobs).asset_events) == 60
+
+
+class TestAfterRuns:
+    def test_what_a_run_has_ordered_is_given_up(self):
+        desk = Desk()
+        said = sensors.put_right(Run("drill", {"headroom/order": "drill-1"}), desk)
+        assert desk.cancelled == ["drill-1"]
+        assert "failures are cleared, copies are stopped" in said
+
+    def test_a_change_is_never_cut_in_two_but_looked_at_by_control(self):
+        desk = Desk()
+        tags = {"headroom/order": "apply-1", "dagster/partition": "orders"}
+        said = sensors.put_right(Run("optimization", tags), desk)
+        assert (desk.cancelled, desk.asked) == ([], ["orders"])
+        assert "hold 4 executors" in said
+
+    def test_an_owner_that_was_started_anew_knows_nothing_of_it(self):
+        said = sensors.put_right(Run("drill", {"headroom/order": "gone-1"}), Desk())
+        assert "nothing of it is going on any more" in said
+
+    def test_a_run_that_ordered_nothing(self):
+        assert "nothing behind" in sensors.put_right(Run("model", {"dagster/partition": "orders"}), Desk())
+
+
+class Run:
+    """A run that has ended."""
+
+    def __init__(self, job_name, tags):
+        self.job_name, self.tags = job_name, tags
