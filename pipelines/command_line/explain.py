@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,10 @@ def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path,
 
 def _newest_decision(found: Sequence[tuple[float, Mapping[str, Any]]]) -> Evaluation | None:
     for _, document in reversed(found):
-        before = Evaluation.from_json(document)
-        if has_decided(before):
-            return before
+        with suppress(Misuse, KeyError, TypeError):  # another version has written it
+            before = Evaluation.from_json(document)
+            if has_decided(before):
+                return before
     return None
 
 

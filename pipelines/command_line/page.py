@@ -25,7 +25,9 @@ def heading(text: str) -> None:
     click.secho(text, bold=True)
 
 
-def paragraph(text: str, *, indent: int = 2, mark: str = "", colour: str | None = None) -> None:
+def paragraph(
+    text: str, *, indent: int = 2, mark: str = "", colour: str | None = None, err: bool = False
+) -> None:
     """Wrapped text, the first line behind `mark`."""
     first = " " * indent + (f"{mark} " if mark else "")
     filled = textwrap.fill(
@@ -36,7 +38,7 @@ def paragraph(text: str, *, indent: int = 2, mark: str = "", colour: str | None 
         break_long_words=False,
         break_on_hyphens=False,
     )
-    click.secho(filled, fg=colour)
+    click.secho(filled, fg=colour, err=err)
 
 
 def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:

@@ -26,6 +26,8 @@ from pipelines.world import STORE
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.in_words import lasting
 
+from . import page
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
 
@@ -40,20 +42,17 @@ class Subject:
     store: SqliteStore
     now_s: float
     """Of the loop's clock: a simulated one may run ahead of ours."""
-    newest: Mapping[str, Any] | None
-    """The newest evaluation as it is stored."""
+    newest_at_s: float | None
+    """When it was evaluated last."""
+    newest: Mapping[str, Any]
+    """That evaluation as it is stored; empty without one."""
 
     @property
     def interval_s(self) -> float:
         """How often it is evaluated."""
         if self.settings is not None:
             return self.settings.evaluation_interval_s
-        return float((self.newest or {}).get("interval_s", JobSettings(inputs={}).evaluation_interval_s))
-
-    @property
-    def newest_at_s(self) -> float | None:
-        """When it was evaluated last."""
-        return None if self.newest is None else float(self.newest["at_s"])
+        return float(self.newest.get("interval_s", JobSettings(inputs={}).evaluation_interval_s))
 
     @property
     def next_tick_s(self) -> float | None:
@@ -113,9 +112,10 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
             raise trouble or _no_job(name, tuple(configured), file)
         if name not in configured:
             why = str(trouble) if trouble else f"job.{name} is not in {file} any more"
-            click.secho(f"{why}; going on with what is stored.", fg="yellow", err=True)
-        now_s = max(time.time(), found[-1][0] if found else 0.0)
-        yield Subject(name, configured.get(name), store, now_s, found[-1][1] if found else None)
+            page.paragraph(f"{why}; going on with what is stored.", indent=0, colour="yellow", err=True)
+        newest_at_s, newest = found[-1] if found else (None, {})
+        now_s = max(time.time(), newest_at_s or 0.0)
+        yield Subject(name, configured.get(name), store, now_s, newest_at_s, newest)
 
 
 def who() -> str:

@@ -1,0 +1,293 @@
+"""`headroom pause`, `pin`, `resume`, `history`, `explain`, as a user calls them on a store of ticks."""
+
+import json
+import os
+import pwd
+import time
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines import times
+from pipelines.command_line import main
+from pipelines.resources.sqlite_store import SqliteStore
+from profiling_jobs.evaluation_record import Evaluation
+from profiling_jobs.ports import Control
+
+TOML = """
+[job.orders]
+build = "some.module:build"
+inputs = {events = "orders"}
+scale_out_max = 8
+mode = "apply"
+
+[job.clicks]
+build = "some.module:build"
+inputs = {events = "clicks"}
+"""
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    (tmp_path / "headroom.toml").write_text(TOML)
+    yield tmp_path
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def store(project):
+    with SqliteStore(project / ".headroom" / "headroom.sqlite") as store:
+        yield store
+
+
+def evaluation(at_s, *, job="orders", do="hold", to=None, would=None, reason="fits", **changes):
+    given = {
+        "job": job,
+        "at_s": at_s,
+        "interval": int(at_s // 60),
+        "interval_s": 60.0,
+        "mode": "apply",
+        "epoch": 1,
+        "scale_out": 4,
+        "instruction": {"do": do, "to": to, "would": would, "reason": reason},
+        "apply": None,
+        "observation": {"arrival_rps": 1912.0, "throughput_rps": 1900.0, "lag_records": 5737.0},
+        "lag_s": 3.0,
+        "promise": {"target_s": 60.0, "confidence": 0.95},
+        **changes,
+    }
+    return Evaluation(**given)
+
+
+def ticks(store, *many):
+    for one in many:
+        store.record_evaluation(one.job, interval=one.interval, at_s=one.at_s, evaluation=one.to_json())
+
+
+def headroom(*arguments):
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    if "--json" not in arguments and result.exit_code != 2:
+        assert max(map(len, result.output.splitlines()), default=0) <= 100
+    text = " ".join(result.output.split())
+    return SimpleNamespace(code=result.exit_code, text=text, output=result.output)
+
+
+class TestOrders:
+    def test_a_pause_is_kept_with_who_and_why_and_ends_by_itself(self, store):
+        said = headroom("pause", "orders", "--why", "deploying 4.2", "--for", "2h")
+        assert said.code == 0
+        (kept,) = store.directives("orders", now_s=time.time())
+        assert (kept.kind, kept.who, kept.why) == ("pause", ME, "deploying 4.2")
+        assert kept.until_s - kept.since_s == 7200
+        assert f"orders is paused until {times.shown(kept.until_s)} (2 h)" in said.text
+        assert store.directives("orders", now_s=kept.until_s + 1) == ()
+
+    def test_it_says_when_the_next_tick_comes_or_that_nobody_ticks(self, store):
+        assert "nothing was evaluated yet, start `headroom serve`" in headroom(
+            "pause", "orders", "--why", "x").text  # fmt: skip
+        ticks(store, evaluation(time.time() - 3600))
+        assert "the last one was 1 h ago" in headroom("pause", "orders", "--why", "x").text
+        now_s = time.time()
+        ticks(store, evaluation(now_s))
+        found = json.loads(headroom("pause", "orders", "--why", "x", "--json").output)
+        assert 0 < found["next_tick_s"] - now_s <= 61
+        assert found["next_tick_s"] % 60 == 0
+
+    def test_what_is_replaced_and_what_is_beside_it_is_told(self, store):
+        headroom("pin", "orders", "6", "--why", "sale")
+        headroom("pause", "orders", "--why", "first")
+        said = headroom("pause", "orders", "--why", "second").text
+        assert f"It replaces the pause by {ME}" in said
+        assert "“first”" in said
+        assert f"Also in force: the pin to 6 executors by {ME}" in said
+        again = headroom("pin", "orders", "7", "--why", "larger sale").text
+        assert "A pause outranks a pin" in again
+        assert {one.kind: one.value for one in store.directives("orders", now_s=time.time())} == {
+            "pause": None, "pin": 7,
+        }  # fmt: skip
+
+    def test_resume_ends_everything_and_says_what(self, store):
+        headroom("pin", "orders", "6", "--why", "sale")
+        headroom("pause", "orders", "--why", "deploy")
+        state = {
+            "control": {
+                "foreign": {"since_s": 1_795_000_000.0, "found": 3, "ours": 5},
+                "quarantined": [
+                    {"scale_out": 7, "since_s": 1.0, "until_s": time.time() + 900, "direction": "out",
+                     "why": "it had not taken effect"},
+                    {"scale_out": 8, "since_s": 1.0, "until_s": 2.0, "direction": "out", "why": "long over"},
+                ],
+            }
+        }  # fmt: skip
+        store.save_control(Control("orders", 1, state), expected_epoch=None)
+        said = headroom("resume", "orders", "--why", "done")
+        assert said.code == 0
+        assert f"Ended: the pin to 6 executors by {ME}" in said.text
+        assert f"Ended: the pause by {ME}" in said.text
+        assert "Ours again: the 3 executors that somebody else set" in said.text
+        assert "Allowed again: 7 executors and more" in said.text
+        assert "long over" not in said.text
+        assert store.directives("orders", now_s=time.time()) == ()
+        assert [row["what"] for row in store.audit("orders")] == ["pin", "pause", "resume"]
+        assert store.audit("orders")[-1]["why"] == "done"
+
+    def test_resuming_what_nobody_holds_is_no_error(self, store):
+        said = headroom("resume", "orders", "--why", "to be sure")
+        assert said.code == 0
+        assert "there was nothing to end" in said.text
+
+    def test_a_loop_whose_clock_runs_ahead_still_hears_it(self, store):
+        ahead_s = time.time() + 7200  # a simulated day passes quickly
+        ticks(store, evaluation(ahead_s))
+        headroom("resume", "orders", "--why", "x")
+        assert store.audit("orders")[-1]["at_s"] == ahead_s
+
+    def test_a_pin_that_would_not_be_carried_out(self, store):
+        said = headroom("pin", "orders", "9", "--why", "x")
+        assert said.code == 2
+        assert "9 is outside of job.orders's bounds, 1 to 8" in said.text
+        assert store.audit("orders") == ()
+        assert "nothing is changed" in headroom("pin", "clicks", "2", "--why", "x").text
+
+    def test_under_sudo_the_person_is_named(self, store, monkeypatch):
+        monkeypatch.setattr(os, "getuid", lambda: 0)
+        monkeypatch.setenv("SUDO_USER", "anna")
+        headroom("pause", "orders", "--why", "x")
+        assert store.audit("orders")[0]["who"] == "anna (as root)"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["pause", "ordres", "--why", "x"], "did you mean orders?"),
+            (["explain", "clikcs"], "did you mean clicks?"),
+            (["history", "xyz"], "there is clicks, orders"),
+            (["pause", "orders"], "--why"),
+            (["pause", "orders", "--why", "  "], "--why: is empty"),
+            (["pause", "orders", "--why", "x", "--for", "2 h"], "no duration: write for example"),
+            (["pause", "orders", "--why", "x", "--for", "1h", "--until", "18:00"], "give one of them"),
+            (["pause", "orders", "--why", "x", "--until", "2020-01-01 10:00"], "is over, it is"),
+            (["pin", "orders", "0", "--why", "x"], "0 is not in the range"),
+            (["pin", "orders", "two", "--why", "x"], "not a valid integer"),
+            (["history", "orders", "--since", "soon"], "--since: 'soon' is no moment"),
+            (["history", "orders", "--limit", "0"], "0 is not in the range"),
+            (["explain", "orders", "--at", "2099-01-01"], "still to come"),
+        ],
+    )
+    def test_it_is_one_sentence_and_exit_code_2(self, store, arguments, said):
+        ticks(store, evaluation(time.time()))
+        result = headroom(*arguments)
+        assert result.code == 2
+        assert said in result.text
+        assert "Traceback" not in result.text
+
+    def test_where_nothing_was_ever_evaluated(self, project):
+        for command in ("explain", "history"):
+            result = headroom(command, "orders")
+            assert result.code == 2
+            assert "there is no .headroom/headroom.sqlite" in result.text
+        assert not (project / ".headroom").exists(), "asking must not make anything"
+
+    def test_a_broken_file_does_not_keep_anybody_from_pausing(self, project, store):
+        ticks(store, evaluation(time.time()))
+        (project / "headroom.toml").write_text(TOML + "scale_out_mx = 3\n")
+        for arguments in (["pause", "orders", "--why", "x"], ["explain", "orders"], ["history", "orders"]):
+            result = headroom(*arguments)
+            assert result.code == 0, result.text
+            assert "scale_out_mx" in result.text
+            assert "going on with what is stored" in result.text
+        assert headroom("pause", "nobody", "--why", "x").code == 2
+
+    def test_a_job_that_left_the_file_can_still_be_asked_about(self, project, store):
+        ticks(store, evaluation(time.time(), job="old"))
+        assert headroom("explain", "old").code == 0
+
+
+class TestHistory:
+    def test_a_line_each_the_newest_last(self, store):
+        start_s = times.moment_s("2026-11-17 23:58", now_s=2e9, toward="past")
+        ticks(
+            store,
+            evaluation(start_s, reason="hold 4 executors: forecast 2k rps fits 4k"),
+            evaluation(start_s + 60, do="scale", to=6, reason="scale out from 4 to 6 executors: more load"),
+            evaluation(start_s + 120, scale_out=6, alarms=["no size keeps the promise"]),
+            evaluation(start_s + 180, mode="recommend", would=2),
+        )
+        said = headroom("history", "orders")
+        assert said.code == 0
+        lines = said.output.splitlines()
+        assert lines[0] == "orders: 4 evaluations, Tue 17 Nov 2026 – Wed 18 Nov 2026, times in CET"
+        assert lines[2].split() == [
+            "23:58:00",
+            "1,912",
+            "3.0",
+            "4",
+            "hold",
+            *"forecast 2k rps fits 4k".split(),
+        ]
+        assert lines[3].split()[:6] == ["23:59:00", "1,912", "3.0", "4", "4", "→"]
+        assert "── Wed 18 Nov 2026 ──" in lines[4]
+        assert lines[6].split() == ["ALARM", *"no size keeps the promise".split()]
+        assert "would 4 → 2" in lines[7]
+        assert len(headroom("history", "orders", "--limit", "1").output.splitlines()) == 3
+        assert len(headroom("history", "orders", "--changes").output.splitlines()) == 7
+        since = times.shown(start_s + 120)[:16]
+        assert headroom("history", "orders", "--since", since).text.startswith("orders: 2 evaluations")
+
+    def test_as_json(self, store):
+        ticks(store, evaluation(time.time()))
+        data = json.loads(headroom("history", "orders", "--json").output)
+        (row,) = data["evaluations"]
+        assert (row["short"]["done"], row["evaluation"]["job"]) == ("hold", "orders")
+
+    def test_nothing_is_exit_code_1(self, store):
+        assert headroom("history", "orders").code == 1
+        ticks(store, evaluation(time.time() - 7200))
+        result = headroom("history", "orders", "--since", "1h")
+        assert (result.code, "nothing was evaluated since" in result.text) == (1, True)
+
+    def test_what_another_version_has_written(self, store):
+        store.record_evaluation("orders", interval=1, at_s=time.time(), evaluation={"schema": 99})
+        assert "another version" in headroom("history", "orders").text
+        result = headroom("explain", "orders")
+        assert (result.code, "another version" in result.text) == (2, True)
+
+
+class TestExplain:
+    def test_the_newest_and_the_one_in_force_at_a_moment(self, store):
+        now_s = time.time()
+        ticks(store, evaluation(now_s - 600, reason="as it was"), evaluation(now_s - 5, reason="as it is"))
+        said = headroom("explain", "orders")
+        assert said.code == 0
+        assert "as it is" in said.text
+        assert times.shown(now_s - 5) in said.text
+        for title in ("What was seen", "Why 4", "Why not one less", "What would change it"):
+            assert f"\n{title}\n" in said.output
+        assert "as it was" in headroom("explain", "orders", "--at", "8m").text
+        assert max(map(len, said.output.splitlines())) <= 100
+
+    def test_before_the_first_there_is_nothing(self, store):
+        ticks(store, evaluation(time.time() - 60))
+        result = headroom("explain", "orders", "--at", "2h")
+        assert result.code == 1
+        assert "nothing was evaluated up to" in result.text
+        assert json.loads(headroom("explain", "orders", "--at", "2h", "--json").output)["why_not"]
+
+    def test_what_is_old_is_said_to_be_old(self, store):
+        ticks(store, evaluation(time.time() - 3600))
+        assert "this may be out of date" in headroom("explain", "orders").text
+
+    def test_as_json_with_the_whole_evaluation(self, store):
+        ticks(store, evaluation(time.time(), do="scale", to=6))
+        data = json.loads(headroom("explain", "orders", "--json").output)
+        assert (data["done"], data["chosen"]) == ("goes from 4 to 6 executors", 6)
+        assert data["evaluation"]["instruction"]["to"] == 6
