@@ -41,6 +41,7 @@ from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.model_documents import KINDS, digest, document, training
 from profiling_jobs.ports import ModelVersion
 
+CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16
 
 
@@ -70,7 +71,8 @@ def fitted() -> dict[str, Any]:
 
 def documents() -> dict[str, dict[str, Any]]:
     return {
-        kind: document(
+        kind: {"checks": CHECKED}
+        | document(
             kind,
             model,
             trained_on=training([1.0], from_s=1_763_470_000.0, to_s=1_763_474_400.0, profile="1763474400"),
