@@ -15,11 +15,13 @@ from models.quantities import Unknown
 
 from .errors import HeadroomError
 from .live_rates import Rates
-from .live_state import Anchor, Memory
+from .live_state import NO_READING, Anchor, Memory
 from .loop import Loop
 from .observing import observation
 from .ports import Status
 from .timeline import Timeline
+
+SAME_S = 0.01  # a commit's time is read twice, from a file and from a report
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,31 @@ def _observation(
         if math.isinf(before_s):
             since_s = last.at_s - settings.interval_s
         found = observation(timeline, since_s=since_s, status=status)
-        seen = nothing(last.at_s, found) if isinstance(found, Unknown) else found
+        seen = nothing(last.at_s, found) if isinstance(found, Unknown) else _whole(found, timeline, since_s)
     if isinstance(status, Unknown):
         return replace(seen, scale_out=status)
     if down := _down("the job", status):
         return replace(seen, scale_out=Unknown(down))
     return replace(seen, scale_out=status.declared_scale_out, executors_alive=status.executors_alive)
+
+
+def _whole(seen: Observation, timeline: Timeline, since_s: float) -> Observation:
+    """The same, without a list of commits that lacks some: it would say that nothing was done meanwhile.
+
+    What was committed before a process began to sample is not told to it, nor what another reader was told.
+    """
+    commits, newest = seen.commits_at_s, seen.last_commit_at_s
+    if isinstance(commits, Unknown) or isinstance(newest, Unknown) or newest <= since_s:
+        return seen
+    if newest <= max(commits, default=since_s) + SAME_S and _sampled_by(timeline, since_s):
+        return seen
+    return replace(seen, commits_at_s=Unknown("not every commit since the tick before was seen"))
+
+
+def _sampled_by(timeline: Timeline, since_s: float) -> bool:
+    """Was the job sampled at this time already, by this process?"""
+    before = timeline.points(-math.inf, since_s)
+    return any(point.sample.last_batch != NO_READING for point in before)
 
 
 def nothing(at_s: float, why: Unknown) -> Observation:

@@ -42,7 +42,7 @@ from profiling_jobs.champions import Champions, export, path_of
 from profiling_jobs.engine_inputs import EngineInputs
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.evaluation import Evaluation, evaluate
-from profiling_jobs.loop import InCharge, Loop
+from profiling_jobs.loop import EveryTick, InCharge, Loop
 from profiling_jobs.model_documents import document, training
 from profiling_jobs.ports import Directive, Function, Plan, Rescaled
 from profiling_jobs.sampler import Sampler
@@ -352,6 +352,16 @@ def test_the_real_optimiser_decides_it_too() -> None:
     assert {v["scale_out"] for v in decision["verdicts"]} == {4, 6, 8}
     assert {"status", "excuses", "capacity", "probability", "worst_kind"} <= set(decision["verdicts"][0])
     assert "recovery" in story.last().reason or "verified" in story.last().reason
+
+
+def test_a_process_without_a_sampler_reads_once_per_tick_and_decides_the_same() -> None:
+    world = World().launch(load=climbing)
+    readings = EveryTick(world.metrics, world.clock)
+    world.daemon.loop = replace(world.daemon.loop, readings=readings)
+    story = world.run(minutes=40)
+    assert len(story.scaled) >= 3
+    assert story.worst_lag_s() < 20.0
+    assert isinstance(story.last().observation["arrival_rps"], float)
 
 
 def test_load_falls_and_executors_go_only_after_the_window() -> None:
