@@ -28,7 +28,16 @@ from models.workload import Forecaster
 
 from .engine_inputs import BareCapacity, EngineInputs
 from .errors import Misconfigured, Unsafe
-from .model_documents import KINDS, Document, digest, known, model_name, rebuilt, schema_refused
+from .model_documents import (
+    KINDS,
+    Document,
+    digest,
+    failed_checks,
+    known,
+    model_name,
+    rebuilt,
+    schema_refused,
+)
 from .ports import Registry
 
 FOLDER = "champions"
@@ -138,11 +147,13 @@ def path_of(folder: Path, job: str, kind: str) -> Path:
 def export(folder: Path, job: str, name: str, version: int, document: Document) -> Path:
     """Put a model in charge: durable when it returns, whole or not at all. `name` is the kind.
 
-    A document that could not be loaded again is refused, and the old champion stays.
+    A document that could not be loaded again, or failed a check, is refused, and the old champion stays.
     """
     model = rebuilt(document, kind=name)
     if isinstance(model, Unknown):
         raise Unsafe(f"{model_name(job, name)} version {version} is not put in charge: {model.reason}")
+    if why := failed_checks(document):
+        raise Unsafe(f"{model_name(job, name)} version {version} is not put in charge: {'; '.join(why)}")
     body = {"name": model_name(job, name), "version": int(version), "document": document}
     path = path_of(folder, job, name)
     _write(path, written("champion", {"schema": SCHEMA, **body, "digest": digest(body)}))
@@ -179,8 +190,8 @@ def exported(folder: Path, job: str, kind: str) -> Exported | Unknown:
 def promote(registry: Registry, folder: Path, *, job: str, kind: str, version: int) -> Path:
     """Make a version the champion: in the registry, and in the file that ticks read.
 
-    What could not be loaded again is refused before anything is changed. When it is interrupted between the
-    two, `refresh` finishes it.
+    What could not be loaded again, failed a check or was never checked is refused before anything is changed.
+    When it is interrupted between the two, `refresh` finishes it.
     """
     name = model_name(job, kind)
     kept = registry.load(name, version=version)
@@ -189,22 +200,34 @@ def promote(registry: Registry, folder: Path, *, job: str, kind: str, version: i
     model = rebuilt(kept.document, kind=kind)
     if isinstance(model, Unknown):
         raise Unsafe(f"{name} version {version} is not put in charge: {model.reason}")
+    if why := _unfit(kept.document):
+        raise Unsafe(f"{name} version {version} is not put in charge: {why}")
     registry.promote(name, version)
     return export(folder, job, kind, version, kept.document)
 
 
 def refresh(registry: Registry, folder: Path, job: str) -> tuple[str, ...]:
-    """Write the files that are missing, damaged, or not of the registry's champion; which kinds were."""
+    """Write the files that are missing, damaged, or not of the registry's champion; which kinds were.
+
+    A version that somebody has made champion in the registry, past the checks, stays without effect.
+    """
     done = []
     for kind in KINDS:
         champion = registry.load(model_name(job, kind))
-        if isinstance(champion, Unknown):
+        if isinstance(champion, Unknown) or _unfit(champion.document):
             continue
         there = exported(folder, job, kind)
         if isinstance(there, Unknown) or there.version != champion.version:
             export(folder, job, kind, champion.version, champion.document)
             done.append(kind)
     return tuple(done)
+
+
+def _unfit(document: Document) -> str:
+    """Why a registered version may not be in charge; empty when it may."""
+    if not document.get("checks"):
+        return "it was never checked, fit it again"
+    return "; ".join(failed_checks(document))
 
 
 def _engine(job: str, capacity: Any, document: Document | None) -> EngineInputs | Unknown:

@@ -4,8 +4,9 @@
 
 Plain JSON, evaluated with numpy alone after `rebuilt`; no pickle. `trained_on` says which data (`digest`,
 `count`, `from_s`, `to_s`, and the `profile` they came from where there is one), `figures` how good the model
-was on them. A capacity model has an `engine` beside it (profiling_jobs.engine_inputs). The same document is
-what the registry keeps and what the champions' files hold.
+was on them. A capacity model has an `engine` beside it (profiling_jobs.engine_inputs). `checks` says how each
+check came out (profiling_jobs.verdicts): what failed one, or was never checked, is not put in charge. The
+registry and the champions' files keep the same document.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def document(
     trained_on: Mapping[str, Any],
     figures: Mapping[str, Any] | None = None,
     engine: EngineInputs | None = None,
+    checks: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Everything that is kept of this model; `trained_on` as `training` makes it."""
     if not isinstance(model, KINDS[known(kind)]):
@@ -101,7 +103,22 @@ def document(
     }
     if engine is not None:
         result["engine"] = engine.to_json()
-    return result
+    return checked(result, checks)
+
+
+def checked(data: Document, checks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The document with how its checks came out, each with `name`, `outcome` and what was `said`."""
+    told = [dict(check) for check in checks]
+    return {**data, "checks": told} if told else dict(data)
+
+
+def failed_checks(data: Document) -> tuple[str, ...]:
+    """Which checks forbid that this takes charge: `name: why`."""
+    return tuple(
+        f"{check['name']}: {check['said']}"
+        for check in data.get("checks", ())
+        if check["outcome"] not in ("passed", "warned")
+    )
 
 
 def training(

@@ -19,7 +19,7 @@ from models.quantities import Unknown
 
 from . import champions, fitting, judging, training, workload_history
 from .champions import Champions
-from .model_documents import Document, model_name
+from .model_documents import Document, checked, model_name
 from .ports import ModelVersion, Registry, Store
 from .verdicts import Evidence, Verdict, failed
 
@@ -140,7 +140,7 @@ def put_forward(
         verdicts = judging.not_judged(kind, document)
         return Made(job, kind, document, verdicts, None, champion, False, said, evidence=evidence)
     verdicts = judging.judged(document, evidence)
-    document = {**document, "checks": [verdict.to_json() for verdict in verdicts]}
+    document = checked(document, [verdict.to_json() for verdict in verdicts])
     refused = failed(verdicts)
     said = _refused(refused, champion) if refused else "It passed its checks and was put in charge."
     picture = draw(purpose, document, evidence)

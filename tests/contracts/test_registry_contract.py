@@ -20,10 +20,11 @@ from pipelines.settings import MlflowSettings
 from profiling_jobs import champions
 from profiling_jobs.champions import Champions
 from profiling_jobs.engine_inputs import EngineInputs
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, Unsafe
 from profiling_jobs.model_documents import document, training
 from profiling_jobs.ports import ModelVersion, Registry
 
+CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16
 
 
@@ -55,12 +56,13 @@ def capacity(rate: float = 1000.0) -> dict[str, Any]:
         trained_on=training([rate], profile="1763474400"),
         figures={"held_out_error": 0.02},
         engine=EngineInputs({1: 0.5}),  # without a limit, which is infinite
+        checks=CHECKED,
     )
 
 
 def recovery(seconds: float = 12.0) -> dict[str, Any]:
     event = RecoveryEvent("executor_kill", 4, 1.0, seconds, 40.0)
-    return document("recovery", DowntimeModel.fit([event]), trained_on=training([seconds]))
+    return document("recovery", DowntimeModel.fit([event]), trained_on=training([seconds]), checks=CHECKED)
 
 
 def test_a_version_comes_back_as_it_was_registered(registry: Registry, job: str) -> None:
@@ -197,6 +199,26 @@ class TestChampions:
             champions.promote(registry, tmp_path, job=job, kind="capacity", version=5)
         assert Champions.load(tmp_path, job).versions == {"capacity": 1}
         assert registry.aliases(f"{job}.capacity")["champion"] == 1
+
+    @pytest.mark.parametrize("outcome", ["failed", "never checked"])
+    def test_nobody_gets_around_the_checks(
+        self, outcome: str, registry: Registry, job: str, tmp_path: Path
+    ) -> None:
+        registry.register(f"{job}.capacity", capacity(), tags={})
+        champions.promote(registry, tmp_path, job=job, kind="capacity", version=1)
+        data = {**capacity(2000.0), "checks": []}
+        if outcome == "failed":
+            data["checks"] = [
+                *CHECKED,
+                {"name": "monotone", "outcome": "failed", "said": "8 carry less than 4"},
+            ]
+        registry.register(f"{job}.capacity", data, tags={})
+        with pytest.raises(Unsafe, match=r"8 carry less than 4|never checked"):
+            champions.promote(registry, tmp_path, job=job, kind="capacity", version=2)
+        assert registry.aliases(f"{job}.capacity")["champion"] == 1
+        registry.promote(f"{job}.capacity", 2)  # as anybody can on MLflow's pages
+        assert champions.refresh(registry, tmp_path, job) == ()
+        assert Champions.load(tmp_path, job).versions == {"capacity": 1}
 
     def test_a_lost_or_stale_file_is_written_again(
         self, registry: Registry, job: str, tmp_path: Path
