@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arguments import Array
 from ..quantities import Unknown
 from .batches import Executor
 from .cluster import Cluster
@@ -29,6 +30,7 @@ LOST_SHOWN_S = 60.0  # as the real metrics show it
 SPREAD = 8  # judgement: p95 within a hundredth of a batch
 
 Offsets = dict[tuple[str, int], int]
+Waits = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Sampler:
         """Job -> the newest batch that was told."""
         self._counters: dict[str, dict[str, _Counters]] = {}
         self._lost: dict[str, dict[str, float]] = {}
+        self._waits: dict[str, dict[int, Waits]] = {}
+        """Job -> number of a batch -> how long its records waited: it does not change any more."""
 
     def sample(self, name: str) -> Sample:
         job, topics, now = self._cluster.job(name), self._cluster.topics, self._cluster.now_s
@@ -98,7 +102,7 @@ class Sampler:
         nothing = Unknown(f"{name} has not started on its checkpoint yet")
         no_batch = Unknown("no batch is committed yet: wait for the first one")
         committed = {(t, p): int(end) for t, ends in kept.committed.items() for p, end in enumerate(ends)}
-        p50, p95, p99 = _percentiles(kept.commits, topics, now)
+        p50, p95, p99 = _percentiles(kept.commits, topics, now, self._waits.setdefault(name, {}))
         return Sample(
             at_s=now,
             head=head,
@@ -167,23 +171,35 @@ def _lag(head: Offsets, committed: Offsets, log_start: Offsets) -> float:
     )
 
 
-def _percentiles(commits: list[Done], topics: Topics, now: float) -> list[float | Unknown]:
-    """p50, p95, p99 in milliseconds."""
+def _percentiles(
+    commits: list[Done], topics: Topics, now: float, known: dict[int, Waits]
+) -> list[float | Unknown]:
+    """p50, p95, p99 in milliseconds. `known`: what was reckoned before of each batch."""
     first = bisect_right(commits, now - WINDOW_S, key=lambda commit: commit.at_s)
-    waited, weights = [], []
+    for batch in [batch for batch in known if first == len(commits) or batch < commits[first].batch]:
+        del known[batch]
     for commit in commits[first:]:
-        for topic, ends in commit.after.items():
-            begins = commit.before[topic]
-            for part in np.flatnonzero(ends > begins[: ends.size]):
-                low = topics[topic].arrived_s(int(part), int(begins[part]))
-                high = topics[topic].arrived_s(int(part), int(ends[part]) - 1)
-                waited.append(commit.at_s - np.linspace(low, high, SPREAD))
-                weights.append(np.full(SPREAD, (ends[part] - begins[part]) / SPREAD))
-    if not waited:
+        if commit.batch not in known:
+            known[commit.batch] = _waits(commit, topics)
+    found = [waits for waits in known.values() if waits[0].size]
+    if not found:
         none = Unknown(f"no record was committed in the last {WINDOW_S:.0f} s")
         return [none, none, none]
-    values, weight = np.concatenate(waited), np.concatenate(weights)
+    values, weight = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.argsort(values)
     grown = np.cumsum(weight[order])
     at = np.searchsorted(grown, np.array([0.5, 0.95, 0.99]) * grown[-1] * (1.0 - 1e-9))
     return [1000.0 * max(0.0, float(values[order[i]])) for i in at]
+
+
+def _waits(commit: Done, topics: Topics) -> Waits:
+    """Seconds from arrival to commit, and how many records stand for each value."""
+    waited, weights = [np.empty(0)], [np.empty(0)]
+    for topic, ends in commit.after.items():
+        begins = commit.before[topic]
+        for part in np.flatnonzero(ends > begins[: ends.size]):
+            low = topics[topic].arrived_s(int(part), int(begins[part]))
+            high = topics[topic].arrived_s(int(part), int(ends[part]) - 1)
+            waited.append(commit.at_s - np.linspace(low, high, SPREAD))
+            weights.append(np.full(SPREAD, (ends[part] - begins[part]) / SPREAD))
+    return np.concatenate(waited), np.concatenate(weights)

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from models.simulation.cluster import Cluster
 
 LOOK_S = 1.0  # of simulated time, between two looks at what a call waits for
-NAP_S = 0.05  # of real time, between two looks at the wall clock
+NAP_S = 0.05  # of real time, between two looks at the wall clock, at most …
+SHORTEST_S = 0.0005  # … and at least
 
 
 class SharedCluster(Cluster):
@@ -27,6 +28,8 @@ class SharedCluster(Cluster):
         super().__post_init__()
         self.turn = threading.Condition(threading.RLock())
         self.not_beyond: Callable[[], float] = lambda: math.inf
+        self.real_s: Callable[[float], float] = lambda seconds: seconds
+        """How long so much simulated time takes at the pace that is set."""
         self._awake = 0
         self._here = threading.local()
         self._sleepers: dict[object, tuple[float, bool]] = {}
@@ -88,7 +91,7 @@ class SharedCluster(Cluster):
         allowed_s = self.not_beyond()
         if first_s > allowed_s:
             # Also while a call waits the others may look, and come to sleep or to work.
-            self.turn.wait(min(NAP_S, max(0.001, first_s - allowed_s)))
+            self.turn.wait(min(NAP_S, self.real_s(first_s - allowed_s)))
             return
         self.advance(first_s - self.now_s)
         woken = [(one, part) for one, (due_s, part) in self._sleepers.items() if due_s <= self.now_s]
@@ -111,40 +114,45 @@ class Pace:
 
     def __init__(self, cluster: SharedCluster, *, usual: float, hurry: float = 60.0) -> None:
         """`hurry`: while somebody waits for something that takes long."""
-        self._cluster, self._usual, self._hurry = cluster, usual, max(usual, hurry)
+        self._cluster, self._usual, self._hurry = cluster, usual, hurry
         self._hurried = 0
-        self.set(usual)
+        self._anew()
         cluster.not_beyond = self._bound_s
+        cluster.real_s = lambda seconds: max(SHORTEST_S, seconds / self._speed)
 
     def set(self, speed: float) -> None:
-        """From now on."""
+        """From now on, and faster still while somebody waits."""
         with self._cluster.turn:
-            self._speed = speed
-            self._from_s, self._since_s = self._cluster.now_s, time.monotonic()
-            self._cluster.turn.notify_all()
+            self._usual = speed
+            self._anew()
 
     def catch_up(self) -> None:
         """To the wall clock as fast as it can be computed, and on with it; one that is ahead stays ahead."""
         with self._cluster.turn:
             self.set(1.0)
-            self._usual = 1.0
             self._from_s = max(self._from_s, time.time())
-            self._cluster.turn.notify_all()
 
     @contextmanager
     def hurried(self) -> Iterator[None]:
         """Somebody waits."""
-        with self._cluster.turn:
-            self._hurried += 1
-            if self._hurried == 1:
-                self.set(self._hurry)
+        self._count(1)
         try:
             yield
         finally:
-            with self._cluster.turn:
-                self._hurried -= 1
-                if not self._hurried:
-                    self.set(self._usual)
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._cluster.turn:
+            before = self._hurried
+            self._hurried += more
+            if bool(before) != bool(self._hurried):
+                self._anew()
+
+    def _anew(self) -> None:
+        self._speed = max(self._usual, self._hurry) if self._hurried else self._usual
+        self._from_s, self._since_s = self._cluster.now_s, time.monotonic()
+        with self._cluster.turn:
+            self._cluster.turn.notify_all()
 
     def _bound_s(self) -> float:
         return self._from_s + self._speed * (time.monotonic() - self._since_s)
