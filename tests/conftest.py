@@ -1,11 +1,108 @@
-"""How properties are searched: a busy machine is no failure, and CI searches the same examples every time."""
+"""How properties are searched, and a job that models can be fitted to.
+
+A busy machine is no failure of a property, and CI searches the same examples every time.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def lived() -> Callable[..., None]:
+    """A job that was profiled, drilled and watched: fills a store with what its truth would have shown."""
+    from models import probing
+    from models.probing import Probe, Result
+    from models.quantities import RecoveryEvent
+    from models.recovery import batch_recovery_seconds, first_batch_start_s
+    from profiling_jobs import workload_history
+    from profiling_jobs.profiling_record import Record
+
+    at_s, overhead_s, limit = 1_763_474_400.0, 0.5, 20_000.0
+
+    class Clock:
+        def now_s(self) -> float:
+            return at_s
+
+        def sleep(self, seconds: float) -> None:
+            raise AssertionError("nothing waits here")
+
+    def bare(size: int) -> float:
+        return 4000.0 * size**0.85
+
+    def sustained(size: int) -> float:
+        return limit / (overhead_s + limit / bare(size))
+
+    def fill(
+        store: Any,
+        job: str = "orders",
+        *,
+        sizes: tuple[int, ...] = (1, 2, 4, 6, 8),
+        drills: int = 6,
+        drills_slower: float = 1.0,
+        hours: float = 4.0,
+        seed: int = 1,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+
+        def measure(probe: Probe) -> Result:
+            most = sustained(probe.scale_out) * float(rng.normal(1.0, 0.015))
+            kept = probe.rate_rps <= most
+            busy = min(probe.rate_rps / most, 1.3)
+            return Result(
+                probe,
+                "sustained" if kept else "not sustained",
+                offered_rps=probe.rate_rps,
+                throughput_rps=min(probe.rate_rps, most),
+                latency_ms=900.0 / (1.4 - busy) * float(rng.uniform(0.95, 1.05)),
+            )
+
+        if sizes:
+            record = Record(job, store, Clock())
+            state, _ = record.begin(
+                probing.Settings(scale_outs=sizes, warm_up_s=60.0, probe_s=60.0, first_rate_rps=4000.0)
+            )
+            state = probing.run(state, measure)
+            for size in sizes:
+                batches = [(n, overhead_s + n / bare(size)) for n in (2e3, 5e3, 1e4, 1.5e4, 2e4, 4e3, 8e3)]
+                record.note_batches(size, batches)
+            record.save(state)
+            for result in state.results:
+                record.keep(result)
+        for number in range(drills):
+            size = sizes[1:][number % len(sizes[1:])]
+            rate, down = 0.5 * sustained(size), 12.0 * float(rng.lognormal(0.0, 0.2))
+            engine = {"overhead_s": overhead_s, "limit_records": limit}
+            start = first_batch_start_s(
+                np.array([down]), arrival_rps=rate, capacity_rps=bare(size), lag_records=rate, **engine
+            )
+            recovery = batch_recovery_seconds(
+                np.full(900, rate),
+                capacity_rps=bare(size),
+                trigger_s=0.0,
+                downtime_s=start,
+                lag_records=rate,
+                band_s=3.0,
+                **engine,
+            )
+            seconds = float(recovery[0]) * drills_slower
+            event = RecoveryEvent("executor_kill", size, at_s + 4000.0 + 600.0 * number, down, seconds)
+            details = {"rate_rps": rate, "lag_before_records": rate, "band_s": 3.0, "longest_s": 900.0}
+            store.add_event(job, event, details={"on": "copy", **details})
+        if hours:
+            n = round(hours * 360)
+            waves = 9000.0 + 3000.0 * np.sin(np.arange(n) / 540.0 * 2.0 * np.pi)
+            rates = waves + rng.normal(0.0, 300.0, n)
+            workload_history.remember(store, job, start_s=at_s - n * 10.0, step_s=10.0, rates_rps=rates)
+
+    return fill

@@ -133,7 +133,8 @@ def _runs(axes: style.Axes, model: CapacityModel) -> None:
             zorder=6,
             label=name,
         )
-    style.legend(axes, "upper left")
+    if model.measurements:
+        style.legend(axes, "upper left")
 
 
 def _ticks(sizes: Sequence[int]) -> list[int]:

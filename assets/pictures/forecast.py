@@ -46,7 +46,7 @@ def forecast(forecaster: Forecaster, *, job: str, history: Grid) -> bytes:
     axes.plot(ahead, said.mid, color=style.BLUE, lw=2.0, zorder=5)
     axes.axvline(now_s, color=style.FAINT, lw=0.9, ls=(0, (2, 2)))
     axes.axhline(said.peak.high, xmin=0.0, color=style.RED, lw=1.0, ls=(0, (5, 3)))
-    top = float(np.nanmax([*past, *said.high, said.peak.high])) * 1.16
+    top = float(np.nanmax([*past, *said.high, said.peak.high, 1e-9])) * 1.16
     axes.set_ylim(0, top)
     axes.set_xlim(start, ahead[-1] + step / 2)
     style.label(

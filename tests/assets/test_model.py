@@ -1,0 +1,235 @@
+"""The model stage as Dagster runs it: figures, pictures, checks, and who is in charge afterwards."""
+
+import base64
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets import checks, metadata, model
+from assets.partitions import JOBS, POINTS
+from models.quantities import Misuse, Unknown
+from models.simulation.registry import MemoryRegistry
+from models.simulation.store import MemoryStore
+from pipelines.modelling import Modelling, ModellingResource, purpose
+from pipelines.resources.mlflow_registry import MlflowRegistry
+from pipelines.resources.simulated_registry import SimulatedRegistry
+from pipelines.settings import JobSettings, MlflowSettings
+from profiling_jobs.champions import Champions
+from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.judging import CHECKS
+from profiling_jobs.ports import Registry, Store
+from profiling_jobs.promoting import Purpose, Room
+
+Fill = Callable[..., None]
+ALL = (model.capacity_model, model.workload_model, model.latency_model, model.recovery_model)
+AROUND = (
+    dg.AssetSpec("profiling_points", partitions_def=POINTS),
+    dg.AssetSpec("workload_history", partitions_def=JOBS),
+    dg.AssetSpec("failure_drills", partitions_def=JOBS),
+)
+JOB = JobSettings(
+    build="package.module:function",
+    inputs={"events": "orders"},
+    scale_out_max=8,
+    max_offsets_per_trigger=20_000,
+)
+
+
+class Workshop:
+    """What the pipeline gives to the stage."""
+
+    def __init__(self, folder: Path, registry: Registry) -> None:
+        self.folder, self.registry = folder, registry
+        self.store: Store = MemoryStore()
+
+    def purpose(self, job: str) -> Purpose:
+        return purpose(job, JOB)
+
+    def room(self, store: Store) -> Room:
+        return Room(store, self.registry, self.folder)
+
+    def page(self, name: str, version: int) -> str:
+        return f"http://127.0.0.1:5000/{MlflowRegistry.page(name, version)}"
+
+    def materialize(self, *assets: dg.AssetsDefinition, instance: dg.DagsterInstance) -> Any:
+        return dg.materialize(
+            [*assets, *AROUND],
+            partition_key="orders",
+            instance=instance,
+            resources={"store": self.store, "modelling": self},
+            raise_on_error=False,
+        )
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as found:
+        found.add_dynamic_partitions("jobs", ["orders"])
+        yield found
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path, SimulatedRegistry(MemoryRegistry()))
+
+
+def shown(run: Any, asset: str) -> dict[str, Any]:
+    found = run.asset_materializations_for_node(asset)
+    return {name: value.value for name, value in found[-1].metadata.items()}
+
+
+def test_all_four_are_fitted_checked_shown_and_in_charge(
+    workshop: Workshop, lived: Fill, instance: dg.DagsterInstance
+) -> None:
+    lived(workshop.store, hours=1.5)
+    run = workshop.materialize(*ALL, instance=instance)
+    assert run.success
+    champions = Champions.load(workshop.folder, "orders")
+    assert champions.versions == {"workload": 1, "capacity": 1, "latency": 1, "recovery": 1}
+    found = {(e.asset_key.to_user_string(), e.check_name): e for e in run.get_asset_check_evaluations()}
+    assert set(found) == {(f"{kind}_model", name) for kind, names in CHECKS.items() for name in names}
+    for kind in CHECKS:
+        values = shown(run, f"{kind}_model")
+        assert [name for name in values if not metadata.known(name)] == []
+        assert values["champion_version"] == values["model_version"] == values["promoted"] == 1
+        assert values["mlflow"] == f"http://127.0.0.1:5000/#/models/orders.{kind}/versions/1"
+        pictures = [name for name in values if name in metadata.PICTURES]
+        assert "picture" in pictures
+        for name in pictures:
+            data = values[name].removesuffix(")").partition("base64,")[2]
+            assert base64.b64decode(data).startswith(b"\x89PNG")
+    assert {"drills_picture", "downtime_picture"} <= set(shown(run, "recovery_model"))
+    assert shown(run, "recovery_model")["drill_error"] < 0.5
+
+
+def test_a_check_that_fails_keeps_the_champion_and_stops_what_comes_after_it(
+    workshop: Workshop, lived: Fill, instance: dg.DagsterInstance
+) -> None:
+    lived(workshop.store, hours=0)
+    assert workshop.materialize(model.capacity_model, instance=instance).success
+    lived(workshop.store, hours=0, drills_slower=2.5)
+    run = workshop.materialize(model.capacity_model, model.latency_model, instance=instance)
+    assert not run.success
+    assert Champions.load(workshop.folder, "orders").versions == {"capacity": 1}
+    bad = [e.check_name for e in run.get_asset_check_evaluations() if not e.passed]
+    assert "agrees_with_drills" in bad
+    values = shown(run, "capacity_model")
+    assert values["promoted"] == 0
+    assert (values["model_version"], values["champion_version"]) == (2, 1)
+    assert "Version 1 stays in charge" in values["said"]
+    assert run.asset_materializations_for_node("latency_model") == []
+
+
+def test_a_job_without_measurements_fails_with_what_to_do(
+    workshop: Workshop, instance: dg.DagsterInstance
+) -> None:
+    run = workshop.materialize(model.capacity_model, instance=instance)
+    assert not run.success
+    first = next(e for e in run.get_asset_check_evaluations() if e.check_name == "enough_points")
+    assert first.severity == dg.AssetCheckSeverity.ERROR
+    assert "profile the job" in first.description
+    assert "no champion" in shown(run, "capacity_model")["said"]
+    assert isinstance(Champions.load(workshop.folder, "orders").capacity, Unknown)
+
+
+def test_a_registry_that_is_away_changes_nothing(
+    workshop: Workshop, lived: Fill, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived(workshop.store, hours=0)
+    assert workshop.materialize(model.recovery_model, instance=instance).success
+
+    def away(*given: Any, **more: Any) -> None:
+        raise NotReady("MLflow does not answer: start it")
+
+    monkeypatch.setattr(workshop.registry, "register", away)
+    assert not workshop.materialize(model.recovery_model, instance=instance).success
+    assert Champions.load(workshop.folder, "orders").versions == {"recovery": 1}
+
+
+def test_with_mlflow_the_version_carries_its_picture_and_its_verdicts(
+    tmp_path: Path, lived: Fill, instance: dg.DagsterInstance
+) -> None:
+    registry = MlflowRegistry.of(MlflowSettings(), tmp_path)
+    workshop = Workshop(tmp_path, registry)
+    lived(workshop.store, hours=0)
+    run = workshop.materialize(model.capacity_model, instance=instance)
+    assert run.success
+    assert registry.aliases("orders.capacity") == {"champion": 1, "challenger": 1}
+    kept = registry.load("orders.capacity")
+    assert not isinstance(kept, Unknown)
+    assert kept.tags["checks"] == "passed"
+    assert kept.tags["dagster_run"] == run.run_id
+    assert [check["name"] for check in kept.document["checks"]] == list(CHECKS["capacity"])
+    pictures = [path for path in tmp_path.rglob("*.png") if path.read_bytes().startswith(b"\x89PNG")]
+    assert pictures
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pkl", ".pickle")]
+
+
+@pytest.mark.fast
+class TestNames:
+    def test_a_figure_without_an_agreed_name_is_refused(self) -> None:
+        with pytest.raises(Misuse, match="no agreed name 'speed'"):
+            metadata.labelled({"speed": 3.0})
+
+    def test_what_is_unknown_says_why_and_infinities_are_not_plotted(self) -> None:
+        found = metadata.labelled(
+            {"lag_s": Unknown("not read"), "recovery_s": float("inf"), "promoted": True}
+        )
+        assert found["lag_s"].value == "unknown: not read"
+        assert "recovery_s" not in found
+        assert found["promoted"].value == 1
+
+    def test_units_stand_at_the_end_of_the_names(self) -> None:
+        for name, about in metadata.KEYS.items():
+            for unit, suffix in (("records/s", "_rps"), ("milliseconds", "_ms")):
+                assert about.startswith(unit) == name.endswith(suffix), name
+            assert not about.startswith("seconds") or name.endswith("_s"), name
+
+    def test_every_check_is_explained(self) -> None:
+        assert {name for names in CHECKS.values() for name in names} == set(checks.ABOUT)
+
+
+@pytest.mark.fast
+class TestResource:
+    FILE = """
+[mlflow]
+tracking_uri = "http://mlflow:5000"
+[job.orders]
+build = "package.module:function"
+inputs = {events = "orders"}
+scale_out_max = 4
+recovery_target_s = 120
+max_offsets_per_trigger = 5000
+"""
+
+    def test_purposes_come_from_the_settings(self, tmp_path: Path) -> None:
+        file = tmp_path / "headroom.toml"
+        file.write_text(self.FILE)
+        made = ModellingResource(file=str(file), folder=str(tmp_path)).create_resource(
+            dg.build_init_resource_context()
+        )
+        assert isinstance(made, Modelling)
+        found = made.purpose("orders")
+        assert (found.candidates, found.target_s, found.limit_records) == ((1, 2, 3, 4), 120.0, 5000.0)
+        assert found.horizon_s == 60.0 + 30.0 + 120.0
+        assert made.page("orders.capacity", 3) == "http://mlflow:5000/#/models/orders.capacity/versions/3"
+        with pytest.raises(Misconfigured, match="there are: orders"):
+            made.purpose("clicks")
+
+    def test_it_costs_nothing_until_something_is_registered(self) -> None:
+        code = (
+            "import sys, pipelines.modelling, assets.model;"
+            "print([m for m in ('mlflow', 'matplotlib', 'pmdarima', 'sklearn', 'scipy', 'pandas')"
+            " if m in sys.modules])"
+        )
+        import subprocess
+        import sys
+
+        found = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
+        )
+        assert found.stdout.strip() == "[]"
