@@ -58,7 +58,7 @@ def explained(e: Evaluation, *, shown: Shown, before: Evaluation | None = None) 
         seen=seen(e),
         chosen=chosen,
         why=tuple(_why(e, chosen, decided, shown)),
-        why_not_less=tuple(_why_not_less(decided, chosen)),
+        why_not_less=tuple(_why_not_less(decided, chosen, now=decided is e)),
         would_change=would_change(e, decided, shown=shown),
         sizes=tuple(line(verdict) for verdict in decided.decision.get("verdicts", ())),
         alarms=tuple(dict.fromkeys([*e.alarms, *e.trouble])),
@@ -98,6 +98,8 @@ def _chosen(evaluation: Evaluation) -> int | None:
 def _why(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
     if not has_decided(e):
         said = _ordered(e, shown) or _lived_through(e) or [f"{capital(e.reason)}."]
+        if e.change and e.change["problem"]:
+            said.append(f"The change to {executors(e.change['to'])} has failed: {e.change['problem']}.")
         if decided is e:
             return said
         return [
@@ -148,7 +150,8 @@ def _ordered(e: Evaluation, shown: Shown) -> list[str]:
 
 
 def _lived_through(e: Evaluation) -> list[str]:
-    if change := e.change:
+    change = e.change
+    if change and not change["problem"]:
         asked = lasting(e.at_s - change["at_s"])
         return [
             f"The change from {change['before']} to {executors(change['to'])}, asked for {asked} ago, is "
@@ -158,8 +161,7 @@ def _lived_through(e: Evaluation) -> list[str]:
         since = lasting(e.at_s - incident["failed_at_s"])
         return [
             f"It is coming back from {kind(incident['kind'])}, for {since} ({incident['why']}): nothing is "
-            "taken away meanwhile, and executors are added only where that brings it back sooner.",
-            f"{capital(e.reason)}.",
+            "taken away meanwhile, and executors are added only where that brings it back sooner."
         ]
     return []
 
@@ -167,7 +169,8 @@ def _lived_through(e: Evaluation) -> list[str]:
 # ------------------------------------------------------------------------------------------- why not less
 
 
-def _why_not_less(e: Evaluation, chosen: int | None) -> list[str]:
+def _why_not_less(e: Evaluation, chosen: int | None, *, now: bool) -> list[str]:
+    """`now`: the decision is of this tick, and so is what keeps it from being carried out."""
     if chosen is None:
         return []
     if not has_decided(e):
@@ -180,7 +183,8 @@ def _why_not_less(e: Evaluation, chosen: int | None) -> list[str]:
     less = max(smaller, key=lambda v: int(v["scale_out"]))
     name = executors(less["scale_out"])
     if less["status"] == "feasible":
-        return [f"{capital(name)} would keep the promise. {_held_because(e)}"]
+        held = _held_because(e) if now else "What keeps it from being taken now stands above."
+        return [f"{capital(name)} would keep the promise. {held}"]
     found = []
     recovery = [x for x in less["excuses"] if x["condition"] == "recovery" and not x["measure"]]
     if recovery:

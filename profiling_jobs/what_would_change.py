@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .evaluation_record import Evaluation
-from .in_words import capital, executors, is_known
+from .in_words import capital, executors, is_known, why_unknown
 from .turning_points import turning_points
 
 Shown = Callable[[float], str]
@@ -44,7 +44,9 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
         found.append(f"Time: {limit}.")
     if e.recovering and e.change is None:
         found.append("The end of the recovery: then it is decided again.")
-    if e.change:
+    if e.change and e.change["problem"]:
+        found.append(f"Room for the change that failed ({e.change['problem']}); {ends} tries it again.")
+    elif e.change:
         found.append("The change being verified, or rolled back: then it is decided again.")
     for barred in e.quarantined:
         more = "more" if barred["direction"] == "out" else "fewer"
@@ -52,7 +54,11 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
             f"{capital(executors(barred['scale_out']))} and {more} are not taken before "
             f"{shown(barred['until_s'])} ({barred['why']}); {ends} allows it now."
         )
+    wanted = decided.decision.get("scale_out")
+    if isinstance(wanted, Mapping):
+        found.append(f"What is missing for a decision: {why_unknown(wanted)}.")
     found += turning_points(decided)
     for request in e.requests:
-        found.append(f"{capital(request['do'])} of the {request['model']} model: {request['why']}.")
+        what = f"Fitting the {request['model']} model anew" if request["do"] == "refit" else "Profiling"
+        found.append(f"{what} is asked for: {request['why']}.")
     return tuple(found) or (f"What stands in the way: {e.reason}.",)

@@ -33,7 +33,9 @@ def command(job: str, why: str, file: Path, folder: Path, as_json: bool) -> None
         foreign, barred = orders.foreign_edit(there), orders.quarantines(there)
         there.store.resume(job, who=who, why=reason, now_s=there.now_s)
         sentences = [f"By {who}: “{reason}”."]
-        sentences += [f"Ended: {orders.in_words(one)}." for one in ended]
+        # The hold is what the loop has written down of the foreign edit, which is told below.
+        told = [one for one in ended if one.kind != "hold" or not foreign]
+        sentences += [f"Ended: {orders.in_words(one)}." for one in told]
         if foreign:
             sentences.append(
                 f"Ours again: the {executors(int(foreign['found']))} that somebody else set at "

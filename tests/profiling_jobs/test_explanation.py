@@ -205,6 +205,11 @@ class TestWhatOutranksADecision:
                 "coming back from the loss of the driver, for 1 min 30 s (a new run)",
                 "The end of the recovery",
             ),
+            (
+                {"change": {"origin": "pin", "before": 2, "to": 4, "at_s": AT_S - 60, "problem": "no room"}},
+                "The change to 4 executors has failed: no room.",
+                "Room for the change that failed (no room)",
+            ),
             ({"scale_out": Unknown("nobody answers")}, "Held because", "What stands in the way"),
         ],
     )
@@ -224,6 +229,25 @@ class TestWhatOutranksADecision:
         assert "Decided at 11:06: hold 4 executors" in found["why"]
         assert found["why_not_less"].startswith("With 3 executors")
         assert len(found["sizes"]) == 4
+
+    def test_a_limit_of_an_earlier_tick_is_not_told_as_one_of_now(self) -> None:
+        limited = "cool-down, no scale-in for another 60 s; wanted: scale in from 5 to 4 executors: fits"
+        paused = tick(
+            scale_out=5,
+            decision={"unknown": "paused"},
+            instruction=said("paused by anna: deploying"),
+            orders={"pause": {"who": "anna", "why": "deploying", "until_s": None}},
+        )
+        less = answers(paused, before=tick(scale_out=5, instruction=said(limited)))["why_not_less"]
+        assert less == "4 executors would keep the promise. What keeps it from being taken now stands above."
+
+    def test_a_model_that_is_missing_is_named(self) -> None:
+        decision = tick().decision | {"scale_out": {"unknown": "profile the job"}, "verdicts": []}
+        request = {"do": "refit", "model": "workload", "why": "it missed 4 horizons", "since_s": AT_S}
+        found = answers(tick(decision=decision, requests=[request]))
+        assert "No size can be recommended: profile the job." in found["why"]
+        assert "What is missing for a decision: profile the job." in found["would_change"]
+        assert "Fitting the workload model anew is asked for: it missed 4 horizons." in found["would_change"]
 
 
 class TestLimitsAndOpenEnds:
