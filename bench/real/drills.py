@@ -92,6 +92,7 @@ def _one(lab: Lab, cell: tuple[str, float, int]) -> Outcome:
     rate = share * capacity.capacity_rps(lab.journal, size)
     copy = lab.copy(ENRICHMENT, size)
     lab.say(f"{_piece(cell)}: {rate:,.0f} records/s")
+    spoilt = True
     try:
         lab.ready(copy, rate)
         found = replace(
@@ -106,6 +107,7 @@ def _one(lab: Lab, cell: tuple[str, float, int]) -> Outcome:
             batch_began_s=lambda batch: lab.world.batch_began_s(name, batch),
         )
         outcome = drill.run(subject, kind, failures=lab.world.failures, clock=lab.world.clock, settings=found)
+        spoilt = bool(outcome.details)
     except HeadroomError as error:
         outcome = Outcome(kind, size, rate, Unknown(str(error)), {})
     lab.say(drilling.described(outcome))
@@ -113,7 +115,10 @@ def _one(lab: Lab, cell: tuple[str, float, int]) -> Outcome:
     if isinstance(outcome.event, Unknown):
         number = len(lab.journal.of(INVALID)) + 1
         lab.journal.add(INVALID, f"{number}: {_piece(cell)}", {"reason": outcome.event.reason})
-    if not outcome.valid or math.isinf(outcome.event.recovery_s):
+        # Where nothing was caused yet the copy is as good as before.
+        if spoilt:
+            lab.drop(copy)
+    elif math.isinf(outcome.event.recovery_s):
         lab.drop(copy)
     return outcome
 

@@ -31,6 +31,7 @@ ENRICHMENT, SIX, WORD_COUNT = "enrichment", "enrichment-six", "word-count"
 PARTITIONS = 12
 COUNTS = {WORD_COUNT: 4}  # a batch of many small tasks would be overhead more than counting
 SETTLED_LAG_S = 5.0  # judgement: behind by so little, a job that has recovered is ready for the next rate
+SETTLED_S = 20.0  # measured: batches of a new rate come to their length within so long; before, lag rises
 PATIENCE_S = 300.0
 # The optimising compiler of the JVM works for minutes after a start, and batches get faster meanwhile: with
 # the quick one alone a copy is soon as fast as it will ever be.
@@ -221,7 +222,7 @@ class Lab:
     def _settled(self, copy: Copy, rate_rps: float) -> Generator[None, None, None]:
         """All executors are there, and lag has stayed small for a while."""
         began_s = good_s = self.now_s
-        while self.now_s - good_s < 2.0 * SETTLED_LAG_S:
+        while self.now_s - good_s < SETTLED_S:
             yield
             copy.watch.look(self.now_s)
             lag, alive = copy.watch.lag_records, copy.watch.status.executors_alive

@@ -80,7 +80,12 @@ def _watch(lab: Lab, name: str, copy: Copy, truth_rps: float) -> None:
                 },
             }
         )
-    data = {"size": copy.plan.scale_out, "probed_rps": truth_rps, "steps": steps}
+    data = {
+        "size": copy.plan.scale_out,
+        "probed_rps": truth_rps,
+        "largest_batch": lab.job(name).max_offsets_per_trigger,
+        "steps": steps,
+    }
     lab.journal.add(NAME, name, data | {"limit": _limit(copy, 0.0, lab.now_s)})
 
 
