@@ -59,11 +59,12 @@ def judged(document: Document, evidence: Evidence) -> tuple[Verdict, ...]:
     return tuple(check(model, document, figures, evidence) for check in CHECKS[kind].values())
 
 
-def not_judged(kind: str, why: Unknown) -> tuple[Verdict, ...]:
-    """There is no model: the first check fails and says why, the others have nothing to say."""
+def not_judged(kind: str, why: Unknown, *, needed: bool = True) -> tuple[Verdict, ...]:
+    """There is no model: the first check says why, and fails where one is needed."""
     first, *others = CHECKS[kind]
     nothing = "there is no model to check"
-    return (Verdict(first, "failed", why.reason), *(Verdict(name, "warned", nothing) for name in others))
+    outcome: Outcome = "failed" if needed else "warned"
+    return (Verdict(first, outcome, why.reason), *(Verdict(name, "warned", nothing) for name in others))
 
 
 def _enough_arrivals(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from models.plain_json import read, written
 from models.quantities import Unknown
 
 from . import champions, fitting, judging, training, workload_history
@@ -131,28 +132,36 @@ def put_forward(
     draw: Draw = nothing_drawn,
     run_id: str = "",
 ) -> Made:
-    """Check and register a document; it is promoted exactly when no check failed."""
+    """Check and register a document; it is promoted exactly when no check failed.
+
+    One that is the newest version already, to the last digit, is not registered again.
+    """
     job, name = purpose.job, model_name(purpose.job, kind)
     current = champions.exported(room.folder, job, kind)
     champion = None if isinstance(current, Unknown) else current.version
     if isinstance(document, Unknown):
         said = f"{name} could not be fitted: {document.reason}. {_in_charge(champion)}"
-        verdicts = judging.not_judged(kind, document)
+        needed = kind != "latency" or purpose.latency_bound_ms is not None
+        verdicts = judging.not_judged(kind, document, needed=needed)
         return Made(job, kind, document, verdicts, None, champion, False, said, evidence=evidence)
     verdicts = judging.judged(document, evidence)
     document = checked(document, [verdict.to_json() for verdict in verdicts])
     refused = failed(verdicts)
     said = _refused(refused, champion) if refused else "It passed its checks and was put in charge."
     picture = draw(purpose, document, evidence)
-    made: ModelVersion = room.registry.register(
-        name, document, tags=_tags(verdicts, run_id), picture=picture, about=_about(said, verdicts)
-    )
-    if not refused:
+    made = room.registry.load(name, alias="challenger")
+    known = isinstance(made, ModelVersion) and made.document == read(written("document", document))
+    if isinstance(made, Unknown) or not known:
+        made = room.registry.register(
+            name, document, tags=_tags(verdicts, run_id), picture=picture, about=_about(said, verdicts)
+        )
+    again = "Nothing is new: " if known else ""
+    if refused:
+        said = f"{again}{name} version {made.version} is not put in charge. {said}"
+    else:
         champions.promote(room.registry, room.folder, job=job, kind=kind, version=made.version)
         champion = made.version
-        said = f"{name} version {made.version} passed its checks and is in charge."
-    else:
-        said = f"{name} version {made.version} is not put in charge. {said}"
+        said = f"{again}{name} version {made.version} passed its checks and is in charge."
     return Made(job, kind, document, verdicts, made.version, champion, not refused, said, picture, evidence)
 
 

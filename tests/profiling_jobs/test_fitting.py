@@ -72,7 +72,7 @@ class TestAllFour:
             assert made[kind].version is None
             assert said in made[kind].said
             assert "no champion" in made[kind].said
-            assert outcomes(made[kind])["enough_points"] == "failed"
+            assert outcomes(made[kind])["enough_points"] == ("warned" if kind == "latency" else "failed")
         assert made["recovery"].promoted  # the prior is careful enough to decide with
         assert Champions.load(room.folder, "orders").versions == {"recovery": 1}
 
@@ -80,6 +80,14 @@ class TestAllFour:
         lived(room.store, hours=1.0)
         first, second = (refit(kind, PURPOSE, room) for kind in ("workload", "workload"))
         assert first.document == second.document
+        assert second.version == second.champion == 1  # and no second version of the same
+        assert second.said.startswith("Nothing is new")
+
+    @pytest.mark.fast
+    def test_latency_is_missed_only_where_it_is_bounded(self, room: Room) -> None:
+        assert outcomes(refit("latency", PURPOSE, room))["enough_points"] == "warned"
+        bounded = replace(PURPOSE, latency_bound_ms=500.0)
+        assert outcomes(refit("latency", bounded, room))["enough_points"] == "failed"
 
 
 class TestPromotion:
