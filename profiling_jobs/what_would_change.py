@@ -45,7 +45,9 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
     if e.recovering and e.change is None:
         found.append("The end of the recovery: then it is decided again.")
     if e.change and e.change["problem"]:
-        found.append(f"Room for the change that failed ({e.change['problem']}); {ends} tries it again.")
+        found.append(
+            f"What made the change fail ({e.change['problem']}) put right; then {ends} tries it again."
+        )
     elif e.change:
         found.append("The change being verified, or rolled back: then it is decided again.")
     for barred in e.quarantined:

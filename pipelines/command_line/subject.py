@@ -56,13 +56,20 @@ class Subject:
 
     @property
     def next_tick_s(self) -> float | None:
-        """When it will be evaluated next; None when nobody has done so lately."""
+        """When it will be evaluated next; None when nobody has done so lately.
+
+        An interval is evaluated once, at the first tick in it.
+        """
         if self.newest_at_s is None or self.now_s - self.newest_at_s > LATE_TICKS * self.interval_s:
             return None
+        if self.newest_at_s // self.interval_s < self.now_s // self.interval_s:
+            return self.now_s
         return (self.now_s // self.interval_s + 1) * self.interval_s
 
     def next_tick(self) -> str:
         """The same as a sentence."""
+        if self.next_tick_s == self.now_s:
+            return "It counts from the next tick on, which is due now."
         if self.next_tick_s is not None:
             away = lasting(self.next_tick_s - self.now_s)
             return f"It counts from the next tick on: {times.shown(self.next_tick_s)}, in {away}."

@@ -24,8 +24,9 @@ TIME_ERROR = 5  # adjtimex(2): the kernel's clock is not synchronised
 
 def java_found(patient: Patient) -> list[Finding]:
     """A Java that is new enough."""
-    if not patient.real:
-        return [Finding("Java", "ok", "not needed, the deployment is simulated")]
+    kind = patient.settings.deployment.kind
+    if kind != "local":
+        return [Finding("Java", "ok", f"not needed here, the deployment is {kind}")]
     try:
         found = java.find(patient.environment)
     except Misconfigured as missing:
@@ -36,8 +37,9 @@ def java_found(patient: Patient) -> list[Finding]:
 
 def jars_there(patient: Patient) -> list[Finding]:
     """The jars of Kafka and of Spark's connector, by name: their checksums are compared at every start."""
-    if not patient.real:
-        return [Finding("jars", "ok", "not needed, the deployment is simulated")]
+    kind = patient.settings.deployment.kind
+    if kind != "local":
+        return [Finding("jars", "ok", f"not needed here, the deployment is {kind}")]
     cache, locked = jars.cache_folder(patient.environment), jars.read_lock()
     missing = [jar for jar in locked if not (cache / jar.file).is_file()]
     if missing:

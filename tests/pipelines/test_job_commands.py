@@ -95,11 +95,15 @@ class TestOrders:
             "pause", "orders", "--why", "x").text  # fmt: skip
         ticks(store, evaluation(time.time() - 3600))
         assert "the last one was 1 h ago" in headroom("pause", "orders", "--why", "x").text
-        now_s = time.time()
+        now_s = time.time() // 60 * 60 + 61  # a minute that has just begun, for a loop that runs ahead
         ticks(store, evaluation(now_s))
         found = json.loads(headroom("pause", "orders", "--why", "x", "--json").output)
         assert 0 < found["next_tick_s"] - now_s <= 61
         assert found["next_tick_s"] % 60 == 0
+
+    def test_a_tick_that_is_due(self, store):
+        ticks(store, evaluation(time.time() - 90))
+        assert "the next tick on, which is due now" in headroom("pause", "orders", "--why", "x").text
 
     def test_what_is_replaced_and_what_is_beside_it_is_told(self, store):
         headroom("pin", "orders", "6", "--why", "sale")

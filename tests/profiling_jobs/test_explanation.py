@@ -208,7 +208,7 @@ class TestWhatOutranksADecision:
             (
                 {"change": {"origin": "pin", "before": 2, "to": 4, "at_s": AT_S - 60, "problem": "no room"}},
                 "The change to 4 executors has failed: no room.",
-                "Room for the change that failed (no room)",
+                "What made the change fail (no room) put right",
             ),
             ({"scale_out": Unknown("nobody answers")}, "Held because", "What stands in the way"),
         ],
