@@ -48,6 +48,8 @@ def _waiting(
     state: State, order: Order, said: Directives, now_s: float
 ) -> tuple[State, Order | None, tuple[str, ...]]:
     """Nobody has begun it yet."""
+    if order.origin == "rollback" and state.settings.mode == "apply":
+        return state, order, ()  # forgotten, it would leave the size that failed; control calls a person
     if forbids(said, order) or state.settings.mode != "apply":
         return control.withdrawn(state), None, ()
     waited_s = now_s - order.at_s
