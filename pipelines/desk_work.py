@@ -28,7 +28,7 @@ from profiling_jobs.profiling import Profiling
 from profiling_jobs.recorder import Request
 from profiling_jobs.watching import Watch
 
-from . import drills, job_plans
+from . import drills, job_plans, timetable
 from .desk_orders import Order, OrderClock
 from .job_loop import ChampionsInCharge
 from .settings import JobSettings, Settings
@@ -286,6 +286,11 @@ class Work:
             raise Unsafe(
                 f"job.{name}.allow_live_drills is false: the live job is not hurt. Drill a copy, or set it "
                 "to true"
+            )
+        window = timetable.blackout(job, world.clock.now_s())
+        if window is not None:
+            raise Unsafe(
+                f"{name} is in the blackout {window.why}: the live job is not hurt. Drill a copy, or wait"
             )
         if name not in world.deployments.names():
             raise NotReady(f"{name} does not run here: start it first, or drill a copy")

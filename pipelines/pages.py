@@ -28,7 +28,7 @@ from .resources.ports import HOST, answers, free_ports
 from .settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[1]
-HEADROOM_FILE, HEADROOM_FOLDER = "HEADROOM_FILE", "HEADROOM_FOLDER"
+HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"
 GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
 WAIT_S = 240.0  # measured: 15–45 s on a busy machine
 AGAIN_S = 5.0  # judgement: before what has ended is started anew …
@@ -197,6 +197,8 @@ class Pages:
             "DAGSTER_HOME": str(self.home),
             HEADROOM_FILE: str(self._file),
             HEADROOM_FOLDER: str(self._owner.folder),
+            "HEADROOM_PAGE": self.addresses.mlflow,
+            HEADROOM_PAGE: self.addresses.mlflow,
         }
 
     def prepare_home(self) -> Path:

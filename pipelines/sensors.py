@@ -81,6 +81,7 @@ def wanted(
             tags={
                 **FIRST,
                 "headroom/job": job,
+                "headroom/apply": job,
                 "headroom/epoch": str(change["epoch"]),
                 "headroom/why": f"{change['before']} to {change['to']} executors: {change['reason']}"[:250],
             },

@@ -1,5 +1,7 @@
 """The five stages as Dagster sees them, and each of them at work in a simulated world."""
 
+import time
+
 import dagster as dg
 import pytest
 
@@ -174,16 +176,19 @@ class Office:
         )
 
 
-@pytest.fixture
-def office(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def office(tmp_path_factory):
+    """One for all stages: a Dagster instance takes seconds."""
+    tmp_path = tmp_path_factory.mktemp("office")
     none = Unknown("left out")  # nine tenths of the twin's time
-    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
     settings = config.parse(TOML, environment={})
     with (
+        pytest.MonkeyPatch.context() as patch,
         world.opened(settings, tmp_path / ".headroom") as there,
         HereDesk(there, settings, tmp_path / ".headroom") as desk,
-        dg.instance_for_test() as instance,
+        dg.DagsterInstance.ephemeral() as instance,
     ):
+        patch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
         carried_out(desk, "launch", "orders")
         there.flow("in", 700.0)
         yield Office(there, desk, definitions(tmp_path), instance)
@@ -212,7 +217,24 @@ class TestStages:
         (made,) = done.asset_materializations_for_node("scale_out")
         assert (made.metadata["did"].value, made.metadata["scale_out"].value) == ("nothing", 2)
 
-    def test_a_search_adds_its_points_and_tells_what_it_has_measured(self, office):
+    def test_a_search_that_is_ended_leaves_missing_what_it_had_asked_for(self, office, monkeypatch):
+        def cut_short(what, job, /, *, say, seen, **details):
+            def look(order):
+                seen(order)
+                if order["lines"]:
+                    raise NotReady("the run was ended")
+
+            return carried_out(office.desk, what, job, say=say, seen=look, **details)
+
+        monkeypatch.setattr(office.resources["desk"], "carried_out", cut_short)
+        assert not office.launched("profile").success
+        asked = set(office.instance.get_dynamic_partitions("points"))
+        assert asked - office.instance.get_materialized_partitions(dg.AssetKey("profiling_points"))
+        while any(order["state"] == "running" for order in office.desk.status()["orders"]):
+            time.sleep(0.05)
+        assert office.desk.status()["orders"][-1]["state"] == "cancelled"
+
+    def test_the_next_search_adds_its_points_and_tells_what_it_has_measured(self, office):
         assert office.launched("profile").success
         points = office.instance.get_dynamic_partitions("points")
         assert {key.split("/r")[0] for key in points} == {"orders/e1", "orders/e2"}
@@ -255,38 +277,8 @@ class TestStages:
 
 def test_without_an_owner_a_run_says_what_to_start(tmp_path):
     defs = definitions(tmp_path)
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         job = defs.resolve_job_def("optimization")
         done = job.execute_in_process(partition_key="orders", instance=instance, raise_on_error=False)
     failure = next(event for event in done.all_events if event.is_step_failure)
     assert "headroom serve" in failure.step_failure_data.user_failure_data.description
-
-
-class TestSearchThatIsGivenUp:
-    def test_what_it_had_asked_for_stays_missing_and_the_next_one_puts_it_right(self, office, monkeypatch):
-        given = []
-        desk = AtDesk(office.desk)
-
-        def cut_short(what, job, /, *, say, seen, **details):
-            def look(order):
-                seen(order)
-                if order["facts"]:
-                    raise NotReady("the run was ended")
-
-            given.append(what)
-            from pipelines.desk import carried_out
-
-            return carried_out(office.desk, what, job, say=say, seen=look, **details)
-
-        monkeypatch.setattr(desk, "carried_out", cut_short)
-        office.resources["desk"] = desk
-        office.defs = dg.Definitions(
-            assets=office.defs.assets,
-            jobs=office.defs.jobs,
-            resources=office.resources,
-            executor=dg.in_process_executor,
-        )
-        assert not office.launched("profile").success
-        key = dg.AssetKey("profiling_points")
-        asked = set(office.instance.get_dynamic_partitions("points"))
-        assert asked - office.instance.get_materialized_partitions(key)
