@@ -4,7 +4,6 @@ One list for all of them: the same name everywhere, its unit at its end, so that
 lines up from stage to stage. `labelled` refuses a name that is not in it.
 """
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import dagster as dg
 
 from models.quantities import Misuse, Unknown
 
-from .figures import Shown, figures
+from .figures import Shown, figures, picture
 
 KEYS: Mapping[str, str] = {
     # the load
@@ -101,7 +100,7 @@ def labelled(values: Mapping[str, Any]) -> Shown:
             raise Misuse("metadata", f"has no agreed name {name!r}: add it to assets/metadata.py")
         if isinstance(value, bytes):
             if value:
-                found[name] = shown(value, name)
+                found[name] = picture(value, name)
         elif isinstance(value, Unknown):
             found[name] = dg.MetadataValue.text(f"unknown: {value.reason}")
         elif isinstance(value, bool):
@@ -116,8 +115,3 @@ def labelled(values: Mapping[str, Any]) -> Shown:
 def known(name: str) -> bool:
     """Is this name agreed?"""
     return name in KEYS or name in WORDS or name in PICTURES or name.startswith(BY_KIND)
-
-
-def shown(picture: bytes, name: str) -> dg.MetadataValue:
-    """A PNG as the UI shows it."""
-    return dg.MetadataValue.md(f"![{name}](data:image/png;base64,{base64.b64encode(picture).decode()})")

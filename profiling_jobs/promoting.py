@@ -105,7 +105,8 @@ def fitted(kind: str, purpose: Purpose, store: Store, before: Champions) -> Docu
         )
     if kind == "latency":
         return fitting.fit_latency(training.measured(store, job), capacity=before.capacity)
-    return fitting.fit_recovery([event for event, _ in training.events(store, job)])
+    lived = training.events(store, job)
+    return fitting.fit_recovery(training.lessons(lived, capacity=before.capacity, engine=before.engine))
 
 
 def evidence_of(purpose: Purpose, store: Store, before: Champions) -> Evidence:

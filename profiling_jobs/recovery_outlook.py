@@ -17,6 +17,7 @@ from models.workload import Forecaster
 
 from . import drill_prediction
 from .engine_inputs import EngineInputs
+from .training import foretelling
 
 MOST_SIZES = 14  # judgement: more marks cannot be told apart, and each costs some ten milliseconds
 LEAST_BAND_S = 3.0  # judgement: lag of a healthy job whose batches are short
@@ -55,13 +56,7 @@ def recoveries(
             return needed
     assert isinstance(capacity, CapacityModel)
     assert isinstance(engine, EngineInputs)
-    models = drill_prediction.Models(
-        capacity=capacity,
-        downtime=downtime,
-        overhead_s=engine.overhead_s,
-        limit_records=engine.limit_records,
-        trigger_s=engine.trigger_s,
-    )
+    models = foretelling(capacity, engine, downtime)
     batch_s = max(engine.trigger_s, *engine.overhead_s.values())
 
     def one(kind: str, size: int) -> Interval | Unknown:

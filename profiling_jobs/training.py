@@ -3,7 +3,8 @@
     workload    arrivals: recordings, and what the loop has seen since (workload_history)
     capacity    the newest profile, without what it has contradicted itself, and live stretches
     latency     the same measurements, where a latency was measured
-    recovery    every failure and change of the scale-out that was lived through, drills first of all
+    recovery    every failure and change of the scale-out that was lived through, drills first of all; a
+                drill teaches the standstill that it amounts to (standstill), which needs the capacity
 
 Live stretches that overlap a recovery are left out: a job that works off a backlog, or is down, shows
 something else than what it can sustain. So are live stretches that contradict the profile: the smaller
@@ -17,11 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from models.capacity import CapacityModel
 from models.capacity.brackets import CONTRADICTION
+from models.downtime import DowntimeModel
 from models.quantities import Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 
-from . import profiling_record, workload_history
+from . import profiling_record, standstill, workload_history
+from .drill_prediction import Models
+from .engine_inputs import EngineInputs
 from .ports import Store
 
 GIVEN_UP_S = 900.0  # of a recovery that never ended: when control gives it up
@@ -81,6 +86,33 @@ def drills(found: Sequence[Event]) -> tuple[Event, ...]:
         for event, details in found
         if all(isinstance(details.get(name), int | float) for name in _NEEDED)
         and math.isfinite(event.recovery_s)
+    )
+
+
+def lessons(
+    found: Sequence[Event], *, capacity: CapacityModel | Unknown, engine: EngineInputs | Unknown
+) -> tuple[RecoveryEvent, ...]:
+    """What each event teaches of downtime: a standstill where that can be said, else what was measured."""
+    if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
+        return tuple(event for event, _ in found)
+    models = foretelling(capacity, engine, DowntimeModel())
+    known = {id(event) for event, _ in drills(found)}
+
+    def one(event: RecoveryEvent, details: Mapping[str, Any]) -> RecoveryEvent:
+        told = standstill.lesson(event, details, models) if id(event) in known else event
+        return event if isinstance(told, Unknown) else told
+
+    return tuple(one(event, details) for event, details in found)
+
+
+def foretelling(capacity: CapacityModel, engine: EngineInputs, downtime: DowntimeModel) -> Models:
+    """What recoveries are foretold with."""
+    return Models(
+        capacity=capacity,
+        downtime=downtime,
+        overhead_s=engine.overhead_s,
+        limit_records=engine.limit_records,
+        trigger_s=engine.trigger_s,
     )
 
 

@@ -21,7 +21,7 @@ from models.workload import Forecaster
 from . import drill_prediction
 from .engine_inputs import EngineInputs
 from .model_documents import Document, rebuilt
-from .training import Event, drills
+from .training import Event, drills, foretelling, lessons
 
 Outcome = Literal["passed", "warned", "failed"]
 
@@ -113,14 +113,10 @@ def against_drills(
 ) -> tuple[Drilled, ...]:
     """The last drills, each foretold with downtimes that were learnt from all the others."""
     found = []
+    taught = lessons(events, capacity=capacity, engine=engine)
     for event, details in drills(events)[-LAST_DRILLS:]:
-        models = drill_prediction.Models(
-            capacity=capacity,
-            downtime=DowntimeModel.fit([other for other, _ in events if other is not event]),
-            overhead_s=engine.overhead_s,
-            limit_records=engine.limit_records,
-            trigger_s=engine.trigger_s,
-        )
+        others = [told for told, (other, _) in zip(taught, events, strict=True) if other is not event]
+        models = foretelling(capacity, engine, DowntimeModel.fit(others))
         said = drill_prediction.recovery_s(
             models,
             event.kind,

@@ -40,6 +40,8 @@ def downtime(model: DowntimeModel, *, job: str, kinds: Sequence[str] = ()) -> by
             zorder=5,
         )
         text = f"{count} event{'s' * (count != 1)}" if count else "prior only"
+        if not math.isfinite(found.mid):
+            text += ", and the job did not come back"
         at = found.high if math.isfinite(found.high) else 0.0
         style.label(axes, at, row, text, color=color, xytext=(7, 0), size=8)
     axes.set_yticks(range(len(shown)), [kind.replace("_", " ") for kind in shown])

@@ -27,7 +27,7 @@ def latency(model: LatencyModel, *, job: str, bound_ms: float | None = None) -> 
     size = sizes[len(sizes) // 2]
     normal_ms = model.clusters.normal_up_to_ms
     figure, (axes,) = style.sheet(
-        f"Up to {normal_ms:,.0f} ms are normal" if math.isfinite(normal_ms) else "Nothing stands out",
+        f"Up to {normal_ms:,.0f} ms are normal" if math.isfinite(normal_ms) else "No latency stands out",
         f"{job}: p95 of latency, {len(points)} measurements; line and 90 % band for {size} executors",
     )
     axes.set_yscale("log")

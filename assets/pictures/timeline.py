@@ -21,13 +21,17 @@ def timeline(evaluations: Sequence[Evaluation], *, job: str) -> bytes:
         _title(evaluations), _subtitle(job, evaluations), panels=(1.5, 1.0, 1.0), height=6.2
     )
     load, lag, size = panels
+    every = max(1.0, float(evaluations[-1]["interval_s"])) if evaluations else 60.0
+    if evaluations:  # the newest one holds until the next
+        last = evaluations[-1]
+        held = {"at_s": float(last["at_s"]) + every, "instruction": {"do": "hold"}, "alarms": ()}
+        evaluations = [*evaluations, {**last, **held}]
     at = [float(one["at_s"]) for one in evaluations]
     _load(load, at, evaluations)
     _lag(lag, at, evaluations)
     _size(size, at, evaluations)
-    every = max(1.0, float(evaluations[-1]["interval_s"])) if evaluations else 60.0
     for axes in panels:
-        axes.set_xlim((at[0], at[-1] + every) if at else (0.0, 1.0))
+        axes.set_xlim((at[0], at[-1]) if at else (0.0, 1.0))
         for one in evaluations:
             if one["instruction"]["do"] == "scale":
                 axes.axvline(
