@@ -1,6 +1,7 @@
 """The five stages as Dagster sees them, and each of them at work in a simulated world."""
 
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,6 +16,7 @@ from pipelines.desk_resource import AtDesk
 from pipelines.refusing_io import RefusingIOManager
 from profiling_jobs.errors import NotReady
 
+ROOT = Path(__file__).parents[2]
 TOML = """
 [deployment]
 kind = "simulated"
@@ -282,3 +284,13 @@ def test_without_an_owner_a_run_says_what_to_start(tmp_path):
         done = job.execute_in_process(partition_key="orders", instance=instance, raise_on_error=False)
     failure = next(event for event in done.all_events if event.is_step_failure)
     assert "headroom serve" in failure.step_failure_data.user_failure_data.description
+
+
+def test_dagster_accepts_what_dagster_yaml_says(tmp_path):
+    (tmp_path / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.telemetry_enabled is False
+        assert instance.nux_enabled is False
+        assert instance.run_monitoring_enabled
+        pools = instance.get_concurrency_config().pool_config
+        assert (pools.default_pool_limit, pools.pool_granularity.value) == (1, "run")
