@@ -49,7 +49,6 @@ def lived() -> Callable[..., None]:
         *,
         sizes: tuple[int, ...] = (1, 2, 4, 6, 8),
         drills: int = 6,
-        drills_slower: float = 1.0,
         hours: float = 4.0,
         seed: int = 1,
     ) -> None:
@@ -95,8 +94,8 @@ def lived() -> Callable[..., None]:
                 band_s=3.0,
                 **engine,
             )
-            seconds = float(recovery[0]) * drills_slower
-            event = RecoveryEvent("executor_kill", size, at_s + 4000.0 + 600.0 * number, down, seconds)
+            failed_at_s = at_s + 4000.0 + 600.0 * number
+            event = RecoveryEvent("executor_kill", size, failed_at_s, down, float(recovery[0]))
             details = {"rate_rps": rate, "lag_before_records": rate, "band_s": 3.0, "longest_s": 900.0}
             store.add_event(job, event, details={"on": "copy", **details})
         if hours:
@@ -104,5 +103,18 @@ def lived() -> Callable[..., None]:
             waves = 9000.0 + 3000.0 * np.sin(np.arange(n) / 540.0 * 2.0 * np.pi)
             rates = waves + rng.normal(0.0, 300.0, n)
             workload_history.remember(store, job, start_s=at_s - n * 10.0, step_s=10.0, rates_rps=rates)
+
+    return fill
+
+
+@pytest.fixture
+def muddled() -> Callable[..., None]:
+    """A profile that no curve fits: something else ran on the machine."""
+    from models.quantities import Measurement
+
+    def fill(store: Any, job: str = "orders") -> None:
+        for number, (size, rate) in enumerate(((1, 1e3), (2, 5e3), (4, 5.2e3), (8, 3e4)) * 2):
+            run = Measurement(size, 1.5 * rate, rate * (1.0 + 0.01 * number), False, duration_s=60.0)
+            store.add_measurement(job, f"profile-1-{number}", run, at_s=1_763_474_400.0 + number)
 
     return fill

@@ -16,6 +16,7 @@ from models.quantities import Interval
 from . import style
 
 MOST_NAMED = 6  # judgement: more say the same
+APART = 0.04  # of the height; closer, forms lie on each other and so do their names
 
 
 def capacity(model: CapacityModel, *, job: str, candidates: Sequence[int] = ()) -> bytes:
@@ -87,6 +88,9 @@ def _forms(
 ) -> None:
     """Every form that fits, thin, with its name where it ends."""
     names = [(known[-1][1].mid, "together", style.BLUE)]
+    ends = [f.mid for one in forms if isinstance(f := one.predict(known[-1][0]), Interval)]
+    if max(ends, default=0.0) - min(ends, default=0.0) < APART * top:
+        return
     for color, one in zip(style.SERIES[1:], forms, strict=False):
         points = [(s, found.mid) for s, _ in known if isinstance(found := one.predict(s), Interval)]
         if len(points) < 2:

@@ -114,7 +114,9 @@ def decades(axes: Axes) -> None:
     ticks = [f * 10.0**power for power in range(-1, 9) for f in (1, 2, 5)]
     axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1.0 else f"{value:g}")
+    )
 
 
 def percent(axes: Axes) -> None:
