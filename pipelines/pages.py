@@ -215,16 +215,16 @@ class Pages:
         return self.home
 
     def _prepare_dagster(self) -> None:
-        """Two that make the tables of one database at once fail."""
+        """Two that make the tables of one database at once fail; the code server makes them, too."""
         if (self.home / "workspace.yaml").exists() and self._pages["web"].starts:
             return
         self.prepare_home()
-        self._begin("code")  # it needs no table, and takes longest
         from dagster import DagsterInstance
 
         with DagsterInstance.from_config(str(self.home)) as instance:
             instance.get_runs_count()
             instance.all_instigator_state()
+        self._begin("code")  # it takes longest
 
     def _prepare_mlflow(self) -> None:
         from .resources.mlflow_store import MlflowStore
