@@ -9,9 +9,6 @@ import pytest
 from models.quantities import FAILURE_KINDS, Unknown
 from profiling_jobs.errors import Misconfigured, NotReady
 
-WORLDS = ["twin"]
-pytestmark = pytest.mark.parametrize("world", WORLDS, indirect=True)
-
 
 @pytest.fixture(autouse=True)
 def nothing_is_lost(world: Any, settled: str) -> Any:

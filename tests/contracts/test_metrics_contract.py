@@ -115,7 +115,6 @@ def is_known(sample: Sample) -> bool:
     )
 
 
-@pytest.mark.parametrize("world", ["twin"], indirect=True)
 def test_lag_is_true_also_while_nobody_runs(world: Any) -> None:
     """Before the first batch, while it is stopped, and afterwards: what arrives, expires and grows counts."""
     plan = world.plan(scale_out=1)
