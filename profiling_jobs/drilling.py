@@ -26,7 +26,7 @@ from .probe import ProbeRun, Rules
 
 DOCUMENT = "drills"
 DRILL_S = 180.0  # judgement: getting ready, a minute undisturbed, a recovery and its hold
-RETRIES = 1  # of an invalid drill; judgement
+RETRIES = 2  # of an invalid drill: what disturbs one on a busy machine may disturb the next; judgement
 Say = Callable[[str], None]
 
 
