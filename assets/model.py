@@ -32,6 +32,8 @@ NEWS = (
     & ~dg.AutomationCondition.any_deps_in_progress()
 )
 """Something it is fitted from is new, and is not just being measured."""
+MEASURED: Any = NEWS & ~dg.AutomationCondition.any_deps_missing()
+"""The same, and a search is over: until then a point that it has asked for is missing."""
 DAILY: Any = dg.AutomationCondition.cron_tick_passed("23 3 * * *")
 DAILY = DAILY.since_last_handled() & ~dg.AutomationCondition.in_progress()
 """What the live job has shown has no run of its own; at night somebody looks at it."""
@@ -73,7 +75,7 @@ def workload_model(
     partitions_def=JOBS,
     deps=[POINTS],
     check_specs=checks.specs("capacity"),
-    automation_condition=NEWS | DAILY,
+    automation_condition=MEASURED | DAILY,
     kinds={"mlflow"},
 )
 def capacity_model(
@@ -90,7 +92,7 @@ def capacity_model(
     partitions_def=JOBS,
     deps=[POINTS, "capacity_model"],
     check_specs=checks.specs("latency"),
-    automation_condition=NEWS,
+    automation_condition=MEASURED,
     kinds={"mlflow"},
 )
 def latency_model(

@@ -101,6 +101,39 @@ class TestGraph:
         assert "none" in str(found.metadata["problem"])
 
 
+@pytest.mark.filterwarnings("ignore:Parameter `include_sources`")  # Dagster, of itself
+class TestAutomation:
+    """Models are fitted when there is something new, and once per search."""
+
+    @pytest.fixture
+    def instance(self):
+        with dg.DagsterInstance.ephemeral() as found:
+            found.add_dynamic_partitions("points", ["orders/e1/r700", "orders/e2/r900"])
+            yield found
+
+    def test_capacity_is_fitted_once_all_points_of_a_search_are_there(self, tmp_path, instance):
+        defs, cursor = definitions(tmp_path), None
+        wanted = []
+        for key in (None, "orders/e1/r700", "orders/e2/r900", None):
+            if key:
+                instance.report_runless_asset_event(
+                    dg.AssetMaterialization("profiling_points", partition=key)
+                )
+            found = dg.evaluate_automation_conditions(defs=defs, instance=instance, cursor=cursor)
+            cursor = found.cursor
+            wanted.append(set(found.get_requested_partitions(dg.AssetKey("capacity_model"))))
+        assert wanted == [set(), set(), {"orders"}, set()]
+
+    def test_a_drill_and_new_arrivals_are_news_for_their_models(self, tmp_path, instance):
+        defs = definitions(tmp_path)
+        first = dg.evaluate_automation_conditions(defs=defs, instance=instance)
+        for asset in ("failure_drills", "workload_history"):
+            instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition="orders"))
+        found = dg.evaluate_automation_conditions(defs=defs, instance=instance, cursor=first.cursor)
+        for model in ("recovery_model", "workload_model"):
+            assert set(found.get_requested_partitions(dg.AssetKey(model))) == {"orders"}
+
+
 class TestValues:
     def test_a_value_that_an_asset_returns_is_refused(self):
         @dg.asset
