@@ -11,7 +11,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real test-kubernetes test-all bench bench-real jars lock-jars docs clean
+.PHONY: help install lock check format test test-real test-kubernetes test-all bench bench-real jars lock-jars docs demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,6 +29,10 @@ $(STAMP): requirements.lock pyproject.toml Makefile
 	  $$uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock; \
 	  $$uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# KEEP=1 leaves everything open until Ctrl-C; DEPLOYMENT=simulated needs no Java and two minutes.
+demo: install  ## from nothing to a decision that was carried out, on real Kafka and Spark
+	@$(BIN)/headroom demo --deployment $(or $(DEPLOYMENT),local) $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
 lock:  ## resolve pyproject.toml into requirements.lock again
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

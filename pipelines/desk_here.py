@@ -49,6 +49,7 @@ class HereDesk:
         self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s)
         self._sampling: threading.Thread | None = None
         self._closing = threading.Event()
+        self._failed: BaseException | None = None
         self.champions = ChampionsInCharge(folder, lambda: settings.jobs)
         self.loop = Loop(
             store=world.store,
@@ -98,6 +99,8 @@ class HereDesk:
 
     def evaluate(self, job: str) -> Json:
         self._check(job)
+        if self._failed is not None:
+            raise self._failed
         with self._evaluating[job], self._world.taking_part():
             found = evaluation.evaluate(
                 job,
@@ -207,7 +210,11 @@ class HereDesk:
         with self._world.taking_part():
             while not self._closing.is_set():
                 began_s = clock.now_s()
-                self._sampler.round()
+                try:
+                    self._sampler.round()
+                except BaseException as error:  # noqa: BLE001 - told to whoever asks, instead of ending unseen
+                    self._failed = error
+                    return
                 clock.sleep(max(0.05 * EVERY_S, EVERY_S - (clock.now_s() - began_s)))
 
 

@@ -15,6 +15,7 @@ from models.quantities import Misuse
 from profiling_jobs.errors import HeadroomError
 
 COMMANDS = {
+    "demo": "From nothing to a decision that was carried out, on real Kafka and Spark or simulated.",
     "serve": "Watch the jobs, carry out what is asked, and show the pages of Dagster and MLflow.",
     "check": "Whether headroom.toml is right, and everything that is wrong with it.",
     "plan": "Task slots that a rate will need, from measurements at smaller ones.",

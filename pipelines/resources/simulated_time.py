@@ -116,7 +116,7 @@ class Pace:
         """`hurry`: while somebody waits for something that takes long."""
         self._cluster, self._usual, self._hurry = cluster, usual, hurry
         self._hurried = 0
-        self._anew()
+        self._speed, self._from_s, self._since_s = usual, cluster.now_s, time.monotonic()
         cluster.not_beyond = self._bound_s
         cluster.real_s = lambda seconds: max(SHORTEST_S, seconds / self._speed)
 

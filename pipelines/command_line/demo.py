@@ -1,0 +1,155 @@
+"""`headroom demo`: from nothing to a decision that was carried out, in one command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import click
+
+from pipelines import config, owner
+from pipelines.demo_settings import SCENES, Scene
+from pipelines.serving import Office, Say, served
+from profiling_jobs.errors import HeadroomError, Unsafe
+
+MARK = "# Written by `headroom demo`"
+
+
+@click.command("demo")
+@click.option(
+    "--deployment",
+    type=click.Choice(sorted(SCENES)),
+    default="local",
+    show_default=True,
+    help="local: real Kafka and Spark on this machine, within 10 minutes. simulated: without, within 2.",
+)
+@click.option("--keep", is_flag=True, envvar="KEEP", help="Leave everything running until Ctrl-C.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where it happens; made anew. Default: .headroom/demo-local or .headroom/demo-simulated.",
+)
+@click.option("--pages/--no-pages", default=True, help="Dagster's and MLflow's pages.")
+@click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON.")
+def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_json: bool) -> None:
+    """A live job with a load that rises: record, profile, drill, model, decide, apply, prove.
+
+    Everything happens in a folder of its own, and ends with the command unless --keep.
+
+    \b
+    Exit code 0: a decision was carried out.
+    Exit code 1: none was.
+    Exit code 2: it could not run.
+    """
+    scene = SCENES[deployment]
+    place = (folder or Path(".headroom") / f"demo-{deployment}").resolve()
+    file = _fresh(place, scene)
+    settings = config.load(file, environment={})
+    owner.exit_on_signals()
+    _quiet()
+
+    def say(line: str) -> None:
+        click.echo(line, err=as_json)
+
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
+        began_s = time.monotonic()
+        since_s = time.time() - scene.head_start_s
+        office = stack.enter_context(
+            served(
+                settings,
+                file=file,
+                folder=place / ".headroom",
+                say=say,
+                command="headroom demo",
+                since_s=since_s,
+            )
+        )
+        applied = _performed(office, scene, stack, began_s, keep=keep, pages=pages, as_json=as_json, say=say)
+        if keep:
+            say("everything runs on; Ctrl-C ends it")
+            while True:
+                time.sleep(1.0)
+                office.pages.watch()
+    if not keep and not applied:
+        raise click.exceptions.Exit(1)
+
+
+def _performed(
+    office: Office,
+    scene: Scene,
+    stack: ExitStack,
+    began_s: float,
+    *,
+    keep: bool,
+    pages: bool,
+    as_json: bool,
+    say: Say,
+) -> bool:
+    from pipelines.demo import Demo
+    from pipelines.demo_show import shown, summary, where_to_click
+    from pipelines.runs import Runs
+
+    if pages:
+        office.pages.start(daemon=False)
+        office.pages.prepared()
+    else:
+        office.pages.prepare_home()
+    environment = office.pages.environment()
+    runs = Runs(office.pages.home, file=office.file, folder=office.folder, environment=environment)
+    stack.callback(runs.close)
+    terminal = sys.stdout.isatty() and not as_json
+    with shown(say, terminal=terminal) as show:
+        demo = Demo(office, runs, scene, show, seconds=time.monotonic)
+        stack.callback(demo.close)
+        outcome = demo.run()
+    if keep and office.world.pace is not None:
+        demo.pilot.acts = True
+        office.world.pace.catch_up()
+    lines = summary(outcome)
+    if pages:
+        with suppress(HeadroomError):  # what was found is worth more than where to look at it
+            lines += where_to_click(office.pages.wait())
+    took = time.monotonic() - began_s
+    if as_json:
+        where = office.pages.addresses.to_json() if pages else {}
+        found = outcome.to_json() | {"addresses": where, "seconds": round(took, 1)}
+        click.echo(json.dumps(found))
+    else:
+        click.echo("")
+        for line in lines:
+            click.echo(line)
+        click.echo(f"\nin {took:.0f} s" + ("" if keep else "; KEEP=1 (or --keep) leaves the pages open"))
+    if keep and pages:
+        demo.pilot.hand_over()
+        office.pages.start()
+    return outcome.applied
+
+
+def _fresh(place: Path, scene: Scene) -> Path:
+    """The folder made anew, with the demo's headroom.toml in it; nothing of anybody else's is deleted."""
+    file = place / "headroom.toml"
+    if place.exists() and any(place.iterdir()):
+        if not file.is_file() or not file.read_text(encoding="utf-8").startswith(MARK):
+            raise Unsafe(f"{place} holds something that is not of a demo: name another --folder")
+        owner.cleanup(place / ".headroom")
+        shutil.rmtree(place)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.write_text(scene.settings, encoding="utf-8")
+    return file
+
+
+def _quiet() -> None:
+    """What Dagster and MLflow think of their own interfaces is of no interest here."""
+    import logging
+    import warnings
+
+    warnings.simplefilter("ignore")
+    for noisy in ("dagster", "mlflow", "alembic", "matplotlib"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")

@@ -1,0 +1,115 @@
+"""Which job does the demo run, and which promise is it given?
+
+The job is `enrichment` of our benchmarks: it waits about a millisecond per record, so that its capacity grows
+with the executors also on two cores. The simulated one behaves as that one was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+JOB = "enrichment"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What happens to the job, and how fast simulated time passes meanwhile."""
+
+    settings: str
+    """Its headroom.toml."""
+    before_rps: float
+    after_rps: float
+    ramp_s: float
+    """How long the load takes from the one to the other."""
+    ticks_before: int
+    """Evaluations before the first stage."""
+    record_s: float
+    drill_scale_out: int
+    drill_rps: float
+    drill_repeats: int
+    speed: float = 1.0
+    """Simulated seconds a second; while nothing simulated is waited for it should not run away."""
+    speed_of_changes: float = 1.0
+    """While people want to see what is decided, and runs of Dagster's carry it out."""
+    head_start_s: float = 0.0
+    """So long ago simulated time begins."""
+
+
+_BOTH = """\
+# Written by `headroom demo`; change what you like and run `headroom serve` on it.
+[deployment]
+kind = "{kind}"
+
+[spark]
+slots = 14
+
+[job.enrichment]
+build = "profiling_jobs.jobs.enrichment:build"
+inputs = {{events = "orders"}}
+outputs = {{results = "enriched-orders"}}
+events = "generator:enrichment?count=300000"
+max_offsets_per_trigger = 2000
+state_partitions = 12
+mode = "apply"
+scale_out = 2
+scale_out_max = 6
+recovery_target_s = 120
+confidence = 0.9
+failure_kinds = ["driver_kill"]
+allow_live_drills = true
+"""
+
+SIMULATED = (
+    _BOTH.format(kind="simulated")
+    + """\
+evaluation_interval_s = 30
+scale_in_window_s = 1800
+profile_scale_outs = [1, 2, 4, 6]
+profile_budget_executor_s = 4000
+probe_s = 60
+warm_up_s = 20
+"""
+)
+
+LOCAL = (
+    _BOTH.format(kind="local")
+    + """\
+evaluation_interval_s = 15
+scale_in_window_s = 1800
+profile_scale_outs = [1, 3]
+profile_parallel = 2
+profile_budget_executor_s = 900
+probe_s = 20
+warm_up_s = 10
+conf = {"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.stateless.enabled" = "false"}
+"""
+)
+
+SCENES = {
+    "simulated": Scene(
+        SIMULATED,
+        before_rps=600.0,
+        after_rps=1150.0,
+        ramp_s=240.0,
+        ticks_before=30,
+        record_s=120.0,
+        drill_scale_out=2,
+        drill_rps=600.0,
+        drill_repeats=3,
+        speed=200.0,
+        speed_of_changes=40.0,
+        head_start_s=3.0 * 3600.0,
+    ),
+    # The capacities are those of the test of the whole way on two cores.
+    "local": Scene(
+        LOCAL,
+        before_rps=500.0,
+        after_rps=1100.0,
+        ramp_s=45.0,
+        ticks_before=6,
+        record_s=20.0,
+        drill_scale_out=2,
+        drill_rps=600.0,
+        drill_repeats=1,
+    ),
+}

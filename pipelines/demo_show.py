@@ -1,0 +1,168 @@
+"""How is the demo shown? A bar per stage on a terminal, plain lines elsewhere; and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from profiling_jobs import in_words
+
+from .demo import STAGES, Outcome
+from .demo_settings import JOB
+from .pages import Addresses
+
+Echo = Callable[[str], None]
+WIDTH = 70  # of what a bar says
+
+
+class Lines:
+    """One line after the other."""
+
+    def __init__(self, echo: Echo) -> None:
+        self._echo, self._said = echo, ""
+
+    def stage(self, name: str, what: str) -> None:
+        self._echo(f"[{STAGES.index(name) + 1}/{len(STAGES)}] {name}: {what}")
+
+    def say(self, line: str) -> None:
+        if line and line != self._said:
+            self._said = line
+            self._echo(f"      {line}")
+
+    def progress(self, share: float | None, what: str) -> None:
+        if share is None:
+            self.say(what)
+
+    def done(self, what: str) -> None:
+        self._echo(f"      → {what}")
+
+
+class Bars:
+    """One bar per stage; what has been said last stands behind it."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self._task: Any = None
+        self._name = ""
+
+    def stage(self, name: str, what: str) -> None:
+        self._name = name
+        self._task = self._progress.add_task(f"{name:8}", total=None, what=_short(what))
+
+    def say(self, line: str) -> None:
+        self._progress.update(self._task, what=_short(line))
+
+    def progress(self, share: float | None, what: str) -> None:
+        if share is None:
+            self._progress.update(self._task, what=_short(what))
+        else:
+            self._progress.update(self._task, total=1.0, completed=share, what=_short(what))
+
+    def done(self, what: str) -> None:
+        self._progress.update(self._task, total=1.0, completed=1.0, what=what)
+
+
+class Shows(Protocol):
+    """What `demo.Show` asks for."""
+
+    def stage(self, name: str, what: str) -> None: ...
+    def say(self, line: str) -> None: ...
+    def progress(self, share: float | None, what: str) -> None: ...
+    def done(self, what: str) -> None: ...
+
+
+@contextmanager
+def shown(echo: Echo, *, terminal: bool) -> Iterator[Shows]:
+    """Bars on a terminal, lines elsewhere."""
+    if not terminal:
+        yield Lines(echo)
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    progress = Progress(
+        SpinnerColumn(finished_text="✓"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}", table_column=Column(ratio=1, no_wrap=False)),
+        expand=True,
+    )
+    with progress:
+        yield Bars(progress)
+
+
+def summary(outcome: Outcome) -> list[str]:
+    """What was promised, decided and seen, for a person who was not there."""
+    evaluation, promise = outcome.evaluation, outcome.promise
+    decision = evaluation.get("decision") or {}
+    found = [
+        f"promise    after {_failures(outcome)} {JOB} has caught up with its input within "
+        f"{promise['target_s']:.0f} s, with a probability of {promise['confidence']:.0%}",
+    ]
+    for change in outcome.changes:
+        found.append(f"decided    {change['why']}")
+        found.append(f"applied    {change['reason']}")
+    found.append(f"now        {(evaluation.get('instruction') or {}).get('reason', 'nothing was decided')}")
+    found += _why_not_fewer(decision)
+    known = outcome.headroom
+    if "sustained_rps" in known:
+        capacity, peak = known["sustained_rps"]["mid"], known["foreseen_rps"]
+        found.append(
+            f"headroom   {1.0 - peak / capacity:.0%}: {known['scale_out']} executors sustain {capacity:,.0f} "
+            f"records/s, about {peak:,.0f} are foreseen at most"
+        )
+    newest = {(row["stage"], row["kind"]): row for row in outcome.drills}
+    for row in newest.values():
+        found.append(f"{'proved' if row['stage'] == 'prove' else 'drilled':10} {_drill(row)}")
+    champions = ", ".join(f"{kind} {one['version']}" for kind, one in sorted(outcome.models.items()))
+    found.append(f"models     in charge: {champions or 'none'}")
+    return found
+
+
+def where_to_click(addresses: Addresses) -> list[str]:
+    """The pages, and what to look at first."""
+    lineage, decision = f"{addresses.dagster}/asset-groups", f"{addresses.dagster}/assets/decision"
+    return [
+        f"Dagster    {lineage}  the five stages",
+        f"           {decision}?view=plots  every decision, and what it was made of",
+        f"           {addresses.dagster}/automation  the sensor and why it did what it did",
+        f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  a model, its picture, figures and alias",
+    ]
+
+
+def _failures(outcome: Outcome) -> str:
+    kinds = dict.fromkeys(str(row["kind"]) for row in outcome.drills)
+    return " or ".join(in_words.KINDS.get(kind, kind) for kind in kinds) or "a failure"
+
+
+def _why_not_fewer(decision: Mapping[str, Any]) -> list[str]:
+    chosen, verdicts = decision.get("scale_out"), decision.get("verdicts") or ()
+    smaller = [one for one in verdicts if isinstance(chosen, int) and one["scale_out"] < chosen]
+    if not smaller:
+        return []
+    nearest = max(smaller, key=lambda one: int(one["scale_out"]))
+    excuses = nearest.get("excuses") or ()
+    if not excuses:
+        return []
+    return [f"not fewer  {nearest['scale_out']} executors: {excuses[0]['sentence']}"]
+
+
+def _drill(row: Mapping[str, Any]) -> str:
+    rate = "" if row.get("rate_rps") is None else f" at {row['rate_rps']:,.0f} records/s"
+    text = f"{in_words.KINDS.get(row['kind'], row['kind'])}, {row['scale_out']} executors{rate}: "
+    if "invalid" in row:
+        return f"{text}it showed nothing, {row['invalid']}"
+    if row.get("recovery_s") is None:
+        return f"{text}it did not recover"
+    text += f"recovered after {row['recovery_s']:.0f} s"
+    said = (row.get("details") or {}).get("predicted_recovery_s") or {}
+    if said.get("mid") is None:
+        return f"{text}; nothing was foretold"
+    high = "?" if said.get("high") is None else f"{said['high']:.0f}"
+    return f"{text}, foretold {said['mid']:.0f} s ({said['low']:.0f} to {high})"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

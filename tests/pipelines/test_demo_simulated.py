@@ -1,0 +1,134 @@
+"""The demo as a user runs it, without its pages: every stage of the story, in less than two minutes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines import config
+from pipelines.command_line import main
+from pipelines.demo import STAGES, Outcome
+from pipelines.demo_settings import JOB, SCENES
+from pipelines.demo_show import Lines, summary, where_to_click
+from pipelines.owner import holder, owner_id
+from pipelines.pages import Addresses
+from pipelines.processes import marked
+from profiling_jobs.champions import Champions
+
+PATIENCE_S = 400.0  # a machine with nothing else to do takes a minute
+
+
+def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
+    folder = tmp_path / "demo"
+    done = subprocess.run(
+        [sys.executable, "-c", "from pipelines.command_line import main; main()", "demo"]
+        + ["--deployment", "simulated", "--no-pages", "--json", "--folder", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["applied"]
+    assert list(found["took_s"]) == list(STAGES)
+    assert found["promise"] == {"target_s": 120.0, "confidence": 0.9}
+    assert {change["path"] for change in found["changes"]} == {"live"}
+    assert found["changes"][0]["before"] == 2 < found["changes"][-1]["to"]
+    assert set(found["models"]) == {"capacity", "latency", "recovery", "workload"}
+    capacity = {int(size): one["mid"] for size, one in found["capacity_rps"].items()}
+    assert capacity == pytest.approx({1: 714, 2: 1176, 4: 1739, 6: 2069}, rel=0.03)  # what the twin sustains
+    assert found["headroom"]["sustained_rps"]["mid"] > found["headroom"]["foreseen_rps"]
+    (proved,) = [row for row in found["drills"] if row["stage"] == "prove"]
+    said = proved["details"]["predicted_recovery_s"]
+    assert proved["kept"]
+    assert said["low"] <= proved["recovery_s"] <= said["high"]
+    for stage in STAGES:
+        assert f"] {stage}: " in done.stderr
+    # Nothing is left but what was learnt.
+    assert holder(folder / ".headroom") is None
+    assert marked(owner_id(folder / ".headroom")) == ()
+    assert (
+        Champions.load(folder / ".headroom", JOB).version == "capacity 1, latency 1, recovery 1, workload 1"
+    )
+
+
+@pytest.mark.fast
+def test_a_folder_that_is_not_of_a_demo_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("the only copy")
+    result = CliRunner().invoke(main, ["demo", "--deployment", "simulated", "--folder", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "something that is not of a demo: name another --folder" in result.output
+    assert (tmp_path / "thesis.txt").read_text() == "the only copy"
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("kind", sorted(SCENES))
+def test_the_settings_of_the_demo_are_right(kind):
+    settings = config.parse(SCENES[kind].settings, environment={})
+    assert (settings.deployment.kind, list(settings.jobs)) == (kind, [JOB])
+    assert settings.jobs[JOB].mode == "apply"
+
+
+@pytest.mark.fast
+def test_lines_do_not_repeat_themselves():
+    said = []
+    lines = Lines(said.append)
+    lines.stage("profile", "copies say")
+    lines.say("probe 0")
+    lines.progress(0.3, "probe 0")
+    lines.progress(None, "probe 0")
+    lines.progress(None, "hold 2 executors")
+    lines.done("13 probes")
+    assert said == [
+        "[3/8] profile: copies say",
+        "      probe 0",
+        "      hold 2 executors",
+        "      → 13 probes",
+    ]
+
+
+@pytest.mark.fast
+def test_the_summary_says_what_was_decided_and_why():
+    drill = {"kind": "driver_kill", "scale_out": 4, "rate_rps": 1150.0, "kept": True, "recovery_s": 51.0}
+    said = {"predicted_recovery_s": {"low": 26.0, "mid": 59.4, "high": None}}
+    outcome = Outcome(
+        "simulated",
+        promise={"target_s": 120.0, "confidence": 0.9},
+        changes=[{"did": "scaled", "why": "the load rises", "reason": "scaled from 2 to 4 executors, live"}],
+        drills=[
+            {"stage": "drill", "kind": "driver_kill", "scale_out": 2, "rate_rps": None, "invalid": "a gap"},
+            {"stage": "prove", **drill, "details": said},
+        ],
+        models={"capacity": {"version": 3}},
+        headroom={"scale_out": 4, "sustained_rps": {"mid": 2000.0}, "foreseen_rps": 1500.0},
+        evaluation={
+            "instruction": {"reason": "hold 4 executors"},
+            "decision": {
+                "scale_out": 4,
+                "verdicts": [
+                    {"scale_out": 2, "excuses": [{"sentence": "far too few"}]},
+                    {"scale_out": 3, "excuses": [{"sentence": "recovered too late"}]},
+                    {"scale_out": 4, "excuses": []},
+                ],
+            },
+        },
+    )
+    assert summary(outcome) == [
+        "promise    after the loss of the driver enrichment has caught up with its input within 120 s, "
+        "with a probability of 90%",
+        "decided    the load rises",
+        "applied    scaled from 2 to 4 executors, live",
+        "now        hold 4 executors",
+        "not fewer  3 executors: recovered too late",
+        "headroom   25%: 4 executors sustain 2,000 records/s, about 1,500 are foreseen at most",
+        "drilled    the loss of the driver, 2 executors: it showed nothing, a gap",
+        "proved     the loss of the driver, 4 executors at 1,150 records/s: recovered after 51 s, foretold 59 s "
+        "(26 to ?)",
+        "models     in charge: capacity 3",
+    ]
+    assert where_to_click(Addresses("http://d", "http://m"))[0].startswith("Dagster    http://d/asset-groups")
