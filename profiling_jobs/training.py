@@ -13,7 +13,6 @@ capacity is believed, and how many were left out is written down.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +84,6 @@ def drills(found: Sequence[Event]) -> tuple[Event, ...]:
         (event, details)
         for event, details in found
         if all(isinstance(details.get(name), int | float) for name in _NEEDED)
-        and math.isfinite(event.recovery_s)
     )
 
 

@@ -15,13 +15,17 @@ from . import style
 
 
 def drills(found: Sequence[Drilled], *, job: str, target_s: float | None = None) -> bytes:
-    """Predicted against measured recovery."""
+    """Predicted against measured recovery; what did not recover is counted, and has no place on the axes."""
+    lost = sum(math.isinf(one.measured_s) for one in found)
     error = sum(one.error for one in found) / len(found) if found else math.nan
     title = f"Recovery was predicted to within {error:.0%} on average" if found else "No drill was run so far"
     plural = "s" * (len(found) != 1)
     figure, (axes,) = style.sheet(
-        title, f"{job}: {len(found)} drill{plural}, each predicted by models that have not seen it"
+        title,
+        f"{job}: {len(found)} drill{plural}, each predicted by models that have not seen it"
+        + f"; {lost} did not recover" * bool(lost),
     )
+    found = [one for one in found if math.isfinite(one.measured_s)]
     ends = [max(one.measured_s, _finite(one.predicted.high, one.predicted.mid)) for one in found]
     top = 1.12 * max([*ends, 1.0 if found else 60.0])
     axes.fill_between(

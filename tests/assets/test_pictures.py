@@ -94,6 +94,9 @@ CASES: dict[str, Callable[[], bytes]] = {
     ),
     "downtime of nothing": lambda: pictures.downtime(DowntimeModel.fit(), job="orders"),
     "drills": lambda: pictures.drills([DRILL], job="orders", target_s=60.0),
+    "a drill that never recovered": lambda: pictures.drills(
+        [DRILL, Drilled("driver_kill", 2, 0.0, math.inf, seconds(30.0, 42.0, 60.0))], job="orders"
+    ),
     "no drills": lambda: pictures.drills([], job="orders"),
     "forecast": lambda: pictures.forecast(
         fit_forecast([100.0, 110.0] * 20, step_s=10.0, horizon_s=60.0),

@@ -119,6 +119,14 @@ class TestPromotion:
         assert not isinstance(made.document, Unknown)
         assert made.document["figures"]["downtime_executor_kill_s"] == pytest.approx(12.0, rel=0.35)
 
+    def test_recoveries_that_never_ended_are_held_against_the_model(self, room: Room, lived: Fill) -> None:
+        lived(room.store, hours=0)
+        for event, details in room.store.events("orders")[2:]:
+            room.store.add_event("orders", replace(event, recovery_s=math.inf), details=details)
+        made = refit("capacity", PURPOSE, room)
+        assert outcomes(made)["agrees_with_drills"] == "failed"
+        assert "There is no champion" in made.said
+
     def test_without_an_old_champion_there_is_none(self, room: Room, muddled: Fill) -> None:
         muddled(room.store)
         made = refit("capacity", PURPOSE, room)
