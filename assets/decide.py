@@ -13,6 +13,9 @@ from .partitions import JOBS
 
 GROUP = "decide"
 SHOWN = 360  # evaluations in the picture: six hours of minutes
+SEEN_S = 300.0
+"""How often the input and the query are observed beside `decision`, which has the same figures: an event
+takes 6 kB in Dagster's store, and a day of ticks may take 50 MB of everything (bench timelines)."""
 MODELS = ("workload_model", "capacity_model", "latency_model", "recovery_model")
 
 
@@ -38,13 +41,12 @@ def decision(
 
 
 def observations(evaluation: Json) -> list[dg.AssetObservation]:
-    """One evaluation as a point on the timelines of what it has seen, and of what it says."""
+    """One evaluation as a point on the timelines of what it says and, now and then, of what it has seen."""
     job = str(evaluation["job"])
-    found = (
-        ("input_topics", of_input(evaluation)),
-        ("running_query", of_query(evaluation)),
-        ("decision", of_evaluation(evaluation)),
-    )
+    found = [("decision", of_evaluation(evaluation))]
+    every = max(1, round(SEEN_S / evaluation["interval_s"]))
+    if evaluation["interval"] % every == 0:
+        found += [("input_topics", of_input(evaluation)), ("running_query", of_query(evaluation))]
     return [
         dg.AssetObservation(asset_key=key, partition=job, metadata=metadata)
         for key, metadata in found

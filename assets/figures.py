@@ -74,7 +74,8 @@ def of_evaluation(evaluation: Json) -> Shown:
     forecast = _known(evaluation.get("forecast"))
     promise = _known(evaluation.get("promise"))
     arrival, most = number(seen.get("arrival_rps")), number(capacity.get("mid"))
-    shown = figures(
+    shown: Shown = {"said": dg.MetadataValue.text(sentence(evaluation))}
+    shown |= figures(
         scale_out=evaluation.get("scale_out"),
         recommended_scale_out=decision.get("scale_out"),
         smallest_scale_out=decision.get("smallest"),
@@ -87,10 +88,8 @@ def of_evaluation(evaluation: Json) -> Shown:
         utilisation=arrival / most if arrival is not None and most else None,
         forecast_peak_rps=_known(forecast.get("peak")).get("mid"),
         forecast_peak_high_rps=_known(forecast.get("peak")).get("high"),
-        epoch=evaluation.get("epoch"),
     )
     shown |= of_input(evaluation) | of_query(evaluation)
-    shown["said"] = dg.MetadataValue.text(sentence(evaluation))
     shown["mode"] = dg.MetadataValue.text(str(evaluation["mode"]))
     shown["models"] = dg.MetadataValue.text(str(evaluation.get("models_version", "none")))
     for name in ("alarms", "trouble"):

@@ -82,6 +82,17 @@ class TestTick:
             (asset, job) for asset in ("decision", "running_query", "input_topics") for job in JOBS
         }
 
+    def test_what_is_seen_is_told_every_five_minutes_what_is_said_at_every_interval(self):
+        told = []
+        for number in range(100_000, 100_010):
+            found = tick(Desk(orders=evaluation(interval=number)), now_s=60.0 * number)
+            told += [e.asset_key.to_user_string() for e in found.asset_events if e.partition == "orders"]
+        assert {name: told.count(name) for name in set(told)} == {
+            "decision": 10,
+            "running_query": 2,
+            "input_topics": 2,
+        }
+
     def test_a_job_is_asked_once_in_its_interval(self):
         desk = Desk()
         first = tick(desk)
