@@ -35,13 +35,12 @@ from .serving import Office
 STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
 QUIET_TICKS = 3  # in a row without anything to do: it has settled
 TIMELINE_EVERY_S = 1.5  # judgement
-MOST_TICKS = 60  # judgement: then something is wrong, and said
 
 
 class Show(Protocol):
     """How it is shown."""
 
-    def stage(self, name: str, what: str) -> None:
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
         """The next one begins."""
 
     def say(self, line: str) -> None: ...
@@ -88,6 +87,7 @@ class Demo:
         self._seconds = seconds
         self._job = office.settings.jobs[JOB]
         self._took: dict[str, float] = {}
+        self.stages = tuple(name for name in STAGES if scene.proved or name != "prove")
         self.outcome = Outcome(
             office.world.kind,
             promise={"target_s": self._job.recovery_target_s, "confidence": self._job.confidence},
@@ -98,7 +98,7 @@ class Demo:
 
     def run(self) -> Outcome:
         """From the start of the job to a promise that was kept."""
-        for name in STAGES:
+        for name in self.stages:
             began_s = self._seconds()
             getattr(self, f"_{name}")()
             self._took[name] = round(self._seconds() - began_s, 1)
@@ -113,7 +113,7 @@ class Demo:
 
     def _start(self) -> None:
         scene = self._scene
-        self._show.stage("start", f"{JOB} is started with {self._job.scale_out} executors")
+        self._stage("start", f"{JOB} is started with {self._job.scale_out} executors")
         carried_out(self._office.desk, "launch", JOB, say=self._show.say)
         self._paced(scene.speed)
         self.pilot.load(scene.before_rps)
@@ -122,13 +122,13 @@ class Demo:
         self._show.done(f"it runs under about {scene.before_rps:,.0f} records/s: {self._reason()}")
 
     def _record(self) -> None:
-        self._show.stage("record", "the live input is recorded")
+        self._stage("record", "the live input is recorded")
         config = {"ops": {"recording": {"config": {"seconds": self._scene.record_s}}}}
         found = self._run("record", config)["recording"]
         self._show.done(f"{found['records']:,} records, {found['mean_arrival_rps']:,.0f} a second")
 
     def _profile(self) -> None:
-        self._show.stage("profile", "copies of the job say what it sustains")
+        self._stage("profile", "copies of the job say what it sustains")
         self._run("profile")
         order = self._newest("profile")
         self.outcome.capacity_rps = order["result"]["capacity_rps"]
@@ -138,11 +138,16 @@ class Demo:
         self._show.done(f"{order['result']['probes']} probes; records/s and executors: {known}")
 
     def _drill(self) -> None:
-        self._show.stage("drill", "failures are caused on a copy")
-        self._drilled(self._scene.drill_scale_out, self._scene.drill_rps, self._scene.drill_repeats)
+        scene = self._scene
+        self._stage("drill", f"failures are caused on {'the live job' if scene.live_drill else 'a copy'}")
+        if scene.live_drill:
+            self._drilled({"live": True})
+            return
+        size, rate = self._job.scale_out, scene.before_rps
+        self._drilled({"scale_out": size, "rate_rps": rate, "repeats": scene.drill_repeats})
 
     def _model(self) -> None:
-        self._show.stage("model", "models are fitted, checked and put in charge")
+        self._stage("model", "models are fitted, checked and put in charge")
         self._paced(self._scene.speed_of_changes)  # fitting takes real time, and decisions begin with it
         try:
             found = self._run("model")
@@ -163,20 +168,20 @@ class Demo:
 
     def _decide(self) -> None:
         scene = self._scene
-        self._show.stage("decide", f"the load rises to {scene.after_rps:,.0f} records/s")
+        self._stage("decide", f"the load rises to {scene.after_rps:,.0f} records/s")
         self.pilot.load(scene.after_rps, ramp_s=scene.ramp_s)
-        for _ in range(MOST_TICKS):
+        for _ in range(scene.most_ticks):
             now = self.pilot.next_tick()
             self._show.progress(None, self._reason())
             if now.get("apply"):
                 self._show.done(str(now["apply"]["reason"]))
                 return
-        raise NotReady(f"nothing was decided in {MOST_TICKS} intervals: {self._reason()}")
+        raise NotReady(f"nothing was decided in {scene.most_ticks} intervals: {self._reason()}")
 
     def _apply(self) -> None:
-        self._show.stage("apply", "the decision is carried out, and seen to work")
+        self._stage("apply", "the decision is carried out, and seen to work")
         quiet = 0
-        for _ in range(MOST_TICKS):
+        for _ in range(self._scene.most_ticks):
             now = self.pilot.newest
             if now.get("apply"):
                 self._carry_out()
@@ -195,17 +200,16 @@ class Demo:
         self._show.done(f"{size} executors, {'seen to work' if quiet else 'not seen to work yet'}")
 
     def _prove(self) -> None:
-        self._show.stage("prove", "the same failures again, which no model has seen")
+        self._stage("prove", "the same failures again, which no model has seen")
         self._paced(self._scene.speed)
         size = self.pilot.newest.get("scale_out")
         if not isinstance(size, int):
             raise NotReady(f"the size of {JOB} is not known: {size}")
-        self._drilled(size, self._scene.after_rps, 1)
+        self._drilled({"scale_out": size, "rate_rps": self._scene.after_rps})
 
     # ----------------------------------------------------------------------------------------- its parts
 
-    def _drilled(self, scale_out: int, rate_rps: float, repeats: int) -> None:
-        details = {"scale_out": scale_out, "rate_rps": rate_rps, "repeats": repeats}
+    def _drilled(self, details: Mapping[str, Any]) -> None:
         self._run("drill", {"ops": {"failure_drills": {"config": details}}})
         rows = self._newest("drill")["result"]["drills"]
         for row in rows:
@@ -228,6 +232,9 @@ class Demo:
         if isinstance(sustained, Unknown) or peak.get("mid") is None:
             return {"unknown": sustained.reason if isinstance(sustained, Unknown) else "nothing is foreseen"}
         return {"scale_out": size, "sustained_rps": vars(sustained), "foreseen_rps": peak["mid"]}
+
+    def _stage(self, name: str, what: str) -> None:
+        self._show.stage(name, what, number=self.stages.index(name) + 1, of=len(self.stages))
 
     def _run(self, name: str, config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """A run of Dagster's, whose order is shown as it goes."""

@@ -24,9 +24,13 @@ class Scene:
     ticks_before: int
     """Evaluations before the first stage."""
     record_s: float
-    drill_scale_out: int
-    drill_rps: float
     drill_repeats: int
+    live_drill: bool = False
+    """On the live job, which needs no copy; otherwise on copies of its size under its load."""
+    proved: bool = True
+    """Whether the failures are caused once more at the end."""
+    most_ticks: int = 60
+    """So many intervals until something is decided, or has settled; then something is wrong, and said."""
     speed: float = 1.0
     """Simulated seconds a second; while nothing simulated is waited for it should not run away."""
     speed_of_changes: float = 1.0
@@ -79,7 +83,7 @@ scale_in_window_s = 1800
 profile_scale_outs = [1, 3]
 profile_parallel = 2
 profile_budget_executor_s = 900
-probe_s = 20
+probe_s = 15
 warm_up_s = 10
 conf = {"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.stateless.enabled" = "false"}
 """
@@ -89,27 +93,26 @@ SCENES = {
     "simulated": Scene(
         SIMULATED,
         before_rps=600.0,
-        after_rps=1150.0,
-        ramp_s=240.0,
+        after_rps=1000.0,
+        ramp_s=300.0,
         ticks_before=30,
         record_s=120.0,
-        drill_scale_out=2,
-        drill_rps=600.0,
         drill_repeats=3,
         speed=200.0,
         speed_of_changes=40.0,
         head_start_s=3.0 * 3600.0,
     ),
-    # The capacities are those of the test of the whole way on two cores.
+    # Ten minutes on two cores: two sizes are profiled side by side, and one drill has to do.
     "local": Scene(
         LOCAL,
-        before_rps=500.0,
-        after_rps=1100.0,
-        ramp_s=45.0,
-        ticks_before=6,
-        record_s=20.0,
-        drill_scale_out=2,
-        drill_rps=600.0,
+        before_rps=450.0,
+        after_rps=1000.0,
+        ramp_s=30.0,
+        ticks_before=1,
+        record_s=10.0,
         drill_repeats=1,
+        live_drill=True,
+        proved=False,
+        most_ticks=20,
     ),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from profiling_jobs import in_words
 
-from .demo import STAGES, Outcome
+from .demo import Outcome, Show
 from .demo_settings import JOB
 from .pages import Addresses
 
@@ -22,8 +22,8 @@ class Lines:
     def __init__(self, echo: Echo) -> None:
         self._echo, self._said = echo, ""
 
-    def stage(self, name: str, what: str) -> None:
-        self._echo(f"[{STAGES.index(name) + 1}/{len(STAGES)}] {name}: {what}")
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
+        self._echo(f"[{number}/{of}] {name}: {what}")
 
     def say(self, line: str) -> None:
         if line and line != self._said:
@@ -44,11 +44,9 @@ class Bars:
     def __init__(self, progress: Any) -> None:
         self._progress = progress
         self._task: Any = None
-        self._name = ""
 
-    def stage(self, name: str, what: str) -> None:
-        self._name = name
-        self._task = self._progress.add_task(f"{name:8}", total=None, what=_short(what))
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
+        self._task = self._progress.add_task(f"{number}/{of} {name:8}", total=None, what=_short(what))
 
     def say(self, line: str) -> None:
         self._progress.update(self._task, what=_short(line))
@@ -63,17 +61,8 @@ class Bars:
         self._progress.update(self._task, total=1.0, completed=1.0, what=what)
 
 
-class Shows(Protocol):
-    """What `demo.Show` asks for."""
-
-    def stage(self, name: str, what: str) -> None: ...
-    def say(self, line: str) -> None: ...
-    def progress(self, share: float | None, what: str) -> None: ...
-    def done(self, what: str) -> None: ...
-
-
 @contextmanager
-def shown(echo: Echo, *, terminal: bool) -> Iterator[Shows]:
+def shown(echo: Echo, *, terminal: bool) -> Iterator[Show]:
     """Bars on a terminal, lines elsewhere."""
     if not terminal:
         yield Lines(echo)

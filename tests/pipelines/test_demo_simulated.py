@@ -18,14 +18,14 @@ from pipelines.pages import Addresses
 from pipelines.processes import marked
 from profiling_jobs.champions import Champions
 
+HEADROOM = (sys.executable, "-c", "from pipelines.command_line import main; main()")
 PATIENCE_S = 400.0  # a machine with nothing else to do takes a minute
 
 
 def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
     folder = tmp_path / "demo"
     done = subprocess.run(
-        [sys.executable, "-c", "from pipelines.command_line import main; main()", "demo"]
-        + ["--deployment", "simulated", "--no-pages", "--json", "--folder", str(folder)],
+        [*HEADROOM, "demo", "--deployment", "simulated", "--no-pages", "--json", "--folder", str(folder)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -78,7 +78,7 @@ def test_the_settings_of_the_demo_are_right(kind):
 def test_lines_do_not_repeat_themselves():
     said = []
     lines = Lines(said.append)
-    lines.stage("profile", "copies say")
+    lines.stage("profile", "copies say", number=3, of=8)
     lines.say("probe 0")
     lines.progress(0.3, "probe 0")
     lines.progress(None, "probe 0")
@@ -127,8 +127,8 @@ def test_the_summary_says_what_was_decided_and_why():
         "not fewer  3 executors: recovered too late",
         "headroom   25%: 4 executors sustain 2,000 records/s, about 1,500 are foreseen at most",
         "drilled    the loss of the driver, 2 executors: it showed nothing, a gap",
-        "proved     the loss of the driver, 4 executors at 1,150 records/s: recovered after 51 s, foretold 59 s "
-        "(26 to ?)",
+        "proved     the loss of the driver, 4 executors at 1,150 records/s: recovered after 51 s, "
+        "foretold 59 s (26 to ?)",
         "models     in charge: capacity 3",
     ]
     assert where_to_click(Addresses("http://d", "http://m"))[0].startswith("Dagster    http://d/asset-groups")
