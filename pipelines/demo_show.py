@@ -67,19 +67,24 @@ def shown(echo: Echo, *, terminal: bool) -> Iterator[Show]:
     if not terminal:
         yield Lines(echo)
         return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
+
+    with Progress(*columns(), expand=True) as progress:
+        yield Bars(progress)
+
+
+def columns() -> tuple[Any, ...]:
+    """Of a bar: which stage, how far, for how long, and what it is at."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
-    progress = Progress(
+    return (
         SpinnerColumn(finished_text="✓"),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}", table_column=Column(ratio=1, no_wrap=False)),
-        expand=True,
+        TextColumn("{task.fields[what]}", markup=False, table_column=Column(ratio=1)),
     )
-    with progress:
-        yield Bars(progress)
 
 
 def summary(outcome: Outcome) -> list[str]:

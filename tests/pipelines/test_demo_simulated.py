@@ -1,5 +1,6 @@
 """The demo as a user runs it, without its pages: every stage of the story, in less than two minutes."""
 
+import io
 import json
 import os
 import subprocess
@@ -7,12 +8,14 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
+from rich.progress import Progress
 
 from pipelines import config
 from pipelines.command_line import main
 from pipelines.demo import STAGES, Outcome
 from pipelines.demo_settings import JOB, SCENES
-from pipelines.demo_show import Lines, summary, where_to_click
+from pipelines.demo_show import Bars, Lines, columns, summary, where_to_click
 from pipelines.owner import holder, owner_id
 from pipelines.pages import Addresses
 from pipelines.processes import marked
@@ -90,6 +93,23 @@ def test_lines_do_not_repeat_themselves():
         "      hold 2 executors",
         "      → 13 probes",
     ]
+
+
+@pytest.mark.fast
+def test_bars_say_what_is_going_on_whatever_stands_in_it():
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with Progress(*columns(), console=console) as progress:
+        bars = Bars(progress)
+        bars.stage("profile", "copies say", number=3, of=8)
+        bars.progress(0.5, "probe 3 [/bold] of " + "many " * 40)
+        assert progress.tasks[0].percentage == 50.0
+        bars.done("13 probes")
+        bars.stage("drill", "failures", number=4, of=8)
+        bars.progress(None, "waiting")
+    shown = console.file.getvalue()
+    assert "3/8 profile" in shown
+    assert "13 probes" in shown
+    assert "waiting" in shown
 
 
 @pytest.mark.fast
