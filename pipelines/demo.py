@@ -242,7 +242,7 @@ class Demo:
             return self._runs.job(name, JOB, config=config)
 
     def _newest(self, what: str) -> Json:
-        orders = [one for one in self._office.desk.status()["orders"] if one["what"] == what]
+        orders = [one for one in self._office.desk.orders() if one["what"] == what]
         if not orders:
             raise NotReady(f"no order of the kind '{what}' was given")
         return self._office.desk.order(orders[-1]["id"])
@@ -305,10 +305,10 @@ def _settled(evaluation: Json) -> bool:
 def _shown(office: Office, show: Show, *, every_s: float = 0.3) -> Iterator[None]:
     """What the orders of a run say, while the run itself keeps this thread busy."""
     over = threading.Event()
-    before = {order["id"] for order in office.desk.status()["orders"]}
+    before = {order["id"] for order in office.desk.orders()}
 
     def look(read: dict[str, int]) -> None:
-        for order in office.desk.status()["orders"]:
+        for order in office.desk.orders():
             if order["id"] in before:
                 continue
             known = read.get(order["id"], 0)
