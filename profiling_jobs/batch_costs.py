@@ -49,6 +49,24 @@ def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
     return Cost(max(0.0, float(overhead)), 1.0 / float(slope))
 
 
+def overhead_now_s(
+    batch_s: float, *, rate_rps: float, sustained_rps: float, limit_records: float
+) -> float | Unknown:
+    """What does a batch cost beside its records, seen from how long batches take back to back at this rate?
+
+    A batch of d seconds has f·d records, so that d = o + f·d/T; with 1/T = 1/T' - o/N
+
+        o = d (1 - f/T') / (1 - f·d/N)
+    """
+    left = 1.0 - rate_rps * batch_s / limit_records
+    if batch_s <= 0.0 or left <= 0.0 or rate_rps >= sustained_rps:
+        return Unknown(
+            f"batches of {batch_s:.1f} s at {rate_rps:,.0f} records/s are full or do not keep up: their "
+            "overhead cannot be told"
+        )
+    return batch_s * (1.0 - rate_rps / sustained_rps) / left
+
+
 def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records: float) -> float | Unknown:
     """T, from the rate T' that full batches sustain: 1/T = 1/T' - o/N."""
     if math.isinf(limit_records):

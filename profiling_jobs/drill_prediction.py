@@ -8,7 +8,7 @@ interval holds 90 % of these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from models.downtime import DowntimeModel
 from models.quantities import Interval, Unknown
 from models.recovery import batch_recovery_seconds, first_batch_start_s
 
-from .batch_costs import bare_capacity_rps
+from .batch_costs import bare_capacity_rps, overhead_now_s
 
 PATHS = 200
 CONFIDENCE = 0.9
@@ -53,6 +53,21 @@ def engine(models: Models, scale_out: int) -> tuple[float, float] | Unknown:
     overhead = models.overhead_s[max(known)]
     capacity = bare_capacity_rps(sustained.mid, overhead_s=overhead, limit_records=models.limit_records)
     return capacity if isinstance(capacity, Unknown) else (capacity, overhead)
+
+
+def paced(models: Models, scale_out: int, *, rate_rps: float, batch_s: float) -> Models:
+    """The same models with the overhead that the batches of the last minute show, where they show it.
+
+    On a machine with other work to do it is seldom that of the profile, and lag at rest is twice a batch:
+    with too large an overhead a predicted lag never comes back into its band.
+    """
+    sustained = models.capacity.predict(scale_out)
+    if isinstance(sustained, Unknown) or models.trigger_s > 0.0:
+        return models
+    overhead = overhead_now_s(
+        batch_s, rate_rps=rate_rps, sustained_rps=sustained.mid, limit_records=models.limit_records
+    )
+    return models if isinstance(overhead, Unknown) else replace(models, overhead_s={scale_out: overhead})
 
 
 def recovery_s(

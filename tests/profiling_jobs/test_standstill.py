@@ -6,7 +6,8 @@ import pytest
 
 from models.downtime import DowntimeModel
 from models.quantities import Interval, RecoveryEvent, Unknown
-from profiling_jobs.drill_prediction import Models, recovery_s
+from profiling_jobs.batch_costs import bare_capacity_rps, overhead_now_s
+from profiling_jobs.drill_prediction import Models, paced, recovery_s
 from profiling_jobs.standstill import lesson
 
 pytestmark = pytest.mark.fast
@@ -75,3 +76,32 @@ def test_models_that_do_not_know():
     event, details = drill(20.0)
     assert lesson(event, details, models(None)) == Unknown("nobody knows")
     assert isinstance(lesson(event, details, models(overhead_s={})), Unknown)
+
+
+class TestThePaceOfTheLastMinute:
+    @pytest.mark.parametrize("overhead_s", [0.2, 0.6, 1.4])
+    @pytest.mark.parametrize("rate_rps", [200.0, 700.0, 1000.0])
+    def test_the_overhead_that_batches_show(self, overhead_s, rate_rps):
+        """A batch of d seconds has f·d records and takes d = o + f·d/T."""
+        sustained = 1100.0
+        bare = bare_capacity_rps(sustained, overhead_s=overhead_s, limit_records=LIMIT)
+        batch_s = overhead_s / (1.0 - rate_rps / bare)
+        found = overhead_now_s(batch_s, rate_rps=rate_rps, sustained_rps=sustained, limit_records=LIMIT)
+        assert found == pytest.approx(overhead_s)
+
+    def test_a_profile_with_too_much_overhead_foretells_no_end_and_the_last_minute_does(self):
+        wrong = models(1550.0, overhead_s={2: 1.07}, limit_records=6000.0)
+        asked = {"scale_out": 2, "rate_rps": 1100.0, "lag_records": 2300.0, "band_s": 4.2, "horizon_s": 500.0}
+        assert recovery_s(wrong, "executor_freeze", **asked).mid > 490.0
+        right = paced(wrong, 2, rate_rps=1100.0, batch_s=1.46)
+        assert 60.0 < recovery_s(right, "executor_freeze", **asked).mid < 450.0
+
+    @pytest.mark.parametrize(
+        "seen", [{"rate_rps": 700.0, "batch_s": 0.0}, {"rate_rps": 1400.0, "batch_s": 1.0},
+                 {"rate_rps": 700.0, "batch_s": 3.0}],
+    )  # fmt: skip
+    def test_batches_that_show_nothing_change_nothing(self, seen):
+        assert paced(models(), 2, **seen).overhead_s == {2: 0.3}
+
+    def test_with_a_trigger_batches_do_not_come_back_to_back(self):
+        assert paced(models(trigger_s=5.0), 2, rate_rps=700.0, batch_s=5.0).overhead_s == {2: 0.3}
