@@ -148,6 +148,7 @@ def test_a_registry_that_is_away_changes_nothing(
     def away(*given: Any, **more: Any) -> None:
         raise NotReady("MLflow does not answer: start it")
 
+    lived(workshop.store, hours=0, drills=8)  # something new to register
     monkeypatch.setattr(workshop.registry, "register", away)
     assert not workshop.materialize(model.recovery_model, instance=instance).success
     assert Champions.load(workshop.folder, "orders").versions == {"recovery": 1}
