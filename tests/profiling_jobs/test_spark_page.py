@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,14 @@ def driver() -> Driver:
     return Driver()
 
 
-@pytest.fixture
-def page(driver: Driver) -> Iterator[SparkPage]:
+@contextmanager
+def served(driver: Driver, *, idle_s: float | None = None) -> Iterator[SparkPage]:
+    """The page of this driver; with `idle_s` connections are kept, and ended when quiet for so long."""
+
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0" if idle_s is None else "HTTP/1.1"
+        timeout = idle_s
+
         def do_GET(self) -> None:
             answer = driver.answer(self.path)
             body = json.dumps(answer).encode()
@@ -90,11 +96,19 @@ def page(driver: Driver) -> Iterator[SparkPage]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     found = SparkPage(f"http://127.0.0.1:{server.server_address[1]}", "app-1")
-    yield found
-    found.close()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield found
+    finally:
+        found.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def page(driver: Driver) -> Iterator[SparkPage]:
+    with served(driver) as found:
+        yield found
 
 
 def test_finished_and_running_work_is_counted_and_only_grows(driver: Driver, page: SparkPage) -> None:
@@ -176,32 +190,8 @@ def test_processor_time_of_a_family_counts_what_its_ended_children_used(tmp_path
 
 def test_a_connection_that_the_driver_has_ended_is_opened_again(driver: Driver) -> None:
     """Spark's page ends connections that were quiet for some seconds; between two readings they are."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 0.2
-
-        def do_GET(self) -> None:
-            body = json.dumps(driver.answer(self.path)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *values: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    page = SparkPage(f"http://127.0.0.1:{server.server_address[1]}", "app-1")
-    try:
-        driver.put(stage(0, 1.0, 10, status="ACTIVE"))
+    driver.put(stage(0, 1.0, 10, status="ACTIVE"))
+    with served(driver, idle_s=0.2) as page:
         before = page.read()["0"]
         time.sleep(0.5)
         assert page.read()["0"] == before
-    finally:
-        page.close()
-        server.shutdown()
-        server.server_close()
-        thread.join()
