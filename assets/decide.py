@@ -13,6 +13,7 @@ from .partitions import JOBS
 
 GROUP = "decide"
 SHOWN = 360  # evaluations in the picture: six hours of minutes
+INTERVAL_TAG = "headroom/interval"
 SEEN_S = 300.0
 """How often the input and the query are observed beside `decision`, which has the same figures: an event
 takes 6 kB in Dagster's store, and a day of ticks may take 50 MB of everything (bench timelines)."""
@@ -48,7 +49,12 @@ def observations(evaluation: Json) -> list[dg.AssetObservation]:
     if evaluation["interval"] % every == 0:
         found += [("input_topics", of_input(evaluation)), ("running_query", of_query(evaluation))]
     return [
-        dg.AssetObservation(asset_key=key, partition=job, metadata=metadata)
+        dg.AssetObservation(
+            asset_key=key,
+            partition=job,
+            metadata=metadata,
+            tags={INTERVAL_TAG: str(evaluation["interval"])},
+        )
         for key, metadata in found
         if metadata
     ]

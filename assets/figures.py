@@ -118,18 +118,7 @@ def of_query(evaluation: Json) -> Shown:
 
 def sentence(evaluation: Json) -> str:
     """`hold 6 executors: …`, one line that reads without the code."""
-    said = evaluation["instruction"]
-    at = evaluation.get("scale_out")
-    if said["do"] == "scale":
-        return f"scale from {_count(at)} to {_count(said['to'])}: {said['reason']}"
-    would = f", recommended {_count(said['would'])}" if said.get("would") else ""
-    return f"hold {_count(at)}{would}: {said['reason']}"
-
-
-def _count(number: Any) -> str:
-    if not isinstance(number, int):
-        return "an unknown number of executors"
-    return f"{number} executor{'' if number == 1 else 's'}"
+    return str(evaluation["instruction"]["reason"])
 
 
 def _chosen(decision: Json) -> Json:

@@ -20,7 +20,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.decide import observations
+from assets.decide import INTERVAL_TAG, observations
 from assets.figures import sentence
 from assets.orders import ORDER_TAG, Desk, Json
 from profiling_jobs.errors import HeadroomError, NotReady
@@ -65,6 +65,17 @@ def tick(cursor: str | None, jobs: Jobs, desk: Desk, *, now_s: float) -> dg.Sens
         # Dagster takes a reason only where no run is requested; a run says its own in its tags.
         skip_reason=None if runs else "; ".join(said) or _waits(jobs, now_s),
     )
+
+
+def report(instance: dg.DagsterInstance, events: Sequence[Any]) -> None:
+    """Points on the timelines; one that is there already, from a preview of this tick, is not made twice."""
+    for event in events:
+        newest = instance.fetch_observations(
+            dg.AssetRecordsFilter(asset_key=event.asset_key, asset_partitions=[event.partition]), limit=1
+        ).records
+        before = newest[0].asset_observation if newest else None
+        if before is None or before.tags.get(INTERVAL_TAG) != event.tags[INTERVAL_TAG]:
+            instance.report_runless_asset_event(event)
 
 
 def wanted(
@@ -150,7 +161,13 @@ def optimization_sensor(jobs: Jobs, launched: Mapping[str, Any], *, problem: str
         found = tick(context.cursor, jobs, desk, now_s=time.time())
         for run in found.run_requests or ():
             context.log.info(f"{run.run_key}: {run.tags['headroom/why']}")
-        return found
+        if found.skip_reason:
+            context.log.info(found.skip_reason.skip_message or "")
+        report(context.instance, found.asset_events)
+        # A tick that carries events counts as one that did something, and its reason is not shown.
+        return dg.SensorResult(
+            run_requests=found.run_requests, cursor=found.cursor, skip_reason=found.skip_reason
+        )
 
     return sensor
 

@@ -240,7 +240,7 @@ class TestStages:
 
     def test_a_decision_has_its_figures_and_its_table(self, office):
         _, found = office.materialised("decision")
-        assert found["said"].startswith("hold 2 executors")
+        assert found["said"].startswith("2 executors held, no decision")
         assert found["scale_out"] == 2
         assert found["recovery_target_s"] == 180.0
         assert found["timeline"].startswith("![the decisions of orders](data:image/png;base64,")

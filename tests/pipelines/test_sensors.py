@@ -42,7 +42,12 @@ def evaluation(job="orders", **more):
         "mode": "apply",
         "epoch": 7,
         "scale_out": 4,
-        "instruction": {"do": "hold", "to": None, "would": None, "reason": "36 of 42 krps fit"},
+        "instruction": {
+            "do": "hold",
+            "to": None,
+            "would": None,
+            "reason": "hold 4 executors: 36 of 42 krps fit",
+        },
         "apply": None,
         "observation": {"arrival_rps": 36_000.0, "lag_records": 120.0, "throughput_rps": 36_010.0},
         "lag_s": 0.5,
@@ -206,7 +211,26 @@ class TestSensor:
         with dg.DagsterInstance.ephemeral() as instance:
             context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
             found = self.sensor()(context)
-        assert [run.run_key for run in found.run_requests] == ["orders:7:wait0"]
+            assert [run.run_key for run in found.run_requests] == ["orders:7:wait0"]
+            key = dg.AssetKey("decision")
+            seen = instance.fetch_observations(key, limit=9).records
+            assert {one.asset_observation.partition for one in seen} == {"orders", "clicks"}
+
+    def test_a_preview_of_the_same_tick_leaves_one_point(self):
+        desk = Desk()
+        with dg.DagsterInstance.ephemeral() as instance:
+            for _ in range(2):
+                found = self.sensor()(dg.build_sensor_context(instance=instance, resources={"desk": desk}))
+                assert "hold 4 executors" in found.skip_reason.skip_message
+                assert not found.asset_events, "Dagster would not show the reason"
+            desk.answers["orders"] = evaluation(interval=100_001)
+            self.sensor()(dg.build_sensor_context(instance=instance, resources={"desk": desk}))
+            points = [
+                one.asset_observation.tags["headroom/interval"]
+                for one in instance.fetch_observations(dg.AssetKey("decision"), limit=9).records
+                if one.asset_observation.partition == "orders"
+            ]
+        assert points == ["100001", "100000"]
 
     def test_wrong_settings_are_the_reason_of_every_tick(self):
         desk = Desk()
