@@ -14,7 +14,7 @@ from typing import Any
 
 from models import control, probing
 from models.probing import Probe, Result
-from models.quantities import FAILURE_KINDS, Measurement, Misuse, Unknown
+from models.quantities import FAILURE_KINDS, Misuse, Unknown
 from profiling_jobs import applying, drilling, workload_history
 from profiling_jobs.copies import Copies, Surroundings
 from profiling_jobs.drill import Outcome, Subject
@@ -25,6 +25,7 @@ from profiling_jobs.loop import Loop
 from profiling_jobs.ports import Store
 from profiling_jobs.probe import ProbeRun
 from profiling_jobs.profiling import Profiling
+from profiling_jobs.profiling_record import measurement
 from profiling_jobs.recorder import Request
 from profiling_jobs.watching import Watch
 
@@ -231,7 +232,7 @@ class Work:
         if not result.valid:
             raise NotReady(f"the probe shows nothing: {result.reason}")
         order.say(f"{result.verdict}, {result.value_rps:,.0f} records/s")
-        around.store.add_measurement(name, fact["key"], _measurement(result), at_s=fact["at_s"])
+        around.store.add_measurement(name, fact["key"], measurement(result), at_s=fact["at_s"])
         order.found(fact)
         return fact
 
@@ -363,19 +364,6 @@ def _remember(store: Store, job: str, rates: Sequence[tuple[int, Any] | Unknown]
 def point_key(job: str, scale_out: int, rate_rps: float) -> str:
     """How people name a profiling point: orders/e4/r30000."""
     return f"{job}/e{scale_out}/r{rate_rps:.0f}"
-
-
-def _measurement(result: Result) -> Measurement:
-    return Measurement(
-        scale_out=result.probe.scale_out,
-        offered_rps=result.rate_rps,
-        throughput_rps=result.value_rps,
-        sustained=result.sustained,
-        latency_ms=result.latency_ms,
-        duration_s=result.probe.probe_s,
-        executor_seconds=result.cost,
-        standard_error_rps=result.standard_error_rps,
-    )
 
 
 def _usual_rates(name: str, models: Any, size: int) -> tuple[float, ...]:

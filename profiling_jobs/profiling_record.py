@@ -60,18 +60,8 @@ class Record:
         """A valid result as a measurement; telling it again changes nothing."""
         if not result.valid:
             return
-        measurement = Measurement(
-            scale_out=result.probe.scale_out,
-            offered_rps=result.rate_rps,
-            throughput_rps=result.value_rps,
-            sustained=result.sustained,
-            latency_ms=result.latency_ms,
-            duration_s=result.probe.probe_s,
-            executor_seconds=result.cost,
-            standard_error_rps=result.standard_error_rps,
-        )
         key = f"profile-{self._session}-{result.probe.number}"
-        self._store.add_measurement(self._job, key, measurement, at_s=self._clock.now_s())
+        self._store.add_measurement(self._job, key, measurement(result), at_s=self._clock.now_s())
 
     def note_batches(self, scale_out: int, batches: Iterable[Sequence[float]]) -> None:
         """Batches of a valid probe: written with the next `save`."""
@@ -96,3 +86,17 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
     if known:
         return known
     return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))
+
+
+def measurement(result: Result) -> Measurement:
+    """What a valid probe has measured."""
+    return Measurement(
+        scale_out=result.probe.scale_out,
+        offered_rps=result.rate_rps,
+        throughput_rps=result.value_rps,
+        sustained=result.sustained,
+        latency_ms=result.latency_ms,
+        duration_s=result.probe.probe_s,
+        executor_seconds=result.cost,
+        standard_error_rps=result.standard_error_rps,
+    )
