@@ -120,7 +120,7 @@ def where_to_click(addresses: Addresses) -> list[str]:
     lineage, decision = f"{addresses.dagster}/asset-groups", f"{addresses.dagster}/assets/decision"
     return [
         f"Dagster    {lineage}  the five stages",
-        f"           {decision}?view=plots  every decision, and what it was made of",
+        f"           {decision}?view=overview  every decision, plotted",
         f"           {addresses.dagster}/automation  the sensor and why it did what it did",
         f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  a model, its picture, figures and alias",
     ]
