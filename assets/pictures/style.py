@@ -19,7 +19,8 @@ INK, FAINT, RULE, PAPER = "#22272e", "#6b7480", "#e3e6ea", "#ffffff"
 BLUE, ORANGE, RED, GREEN, SKY, PURPLE = "#0072b2", "#e69f00", "#d55e00", "#009e73", "#56b4e9", "#cc79a7"
 SERIES = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
 MARKS = ("o", "s", "D", "^", "v", "P")
-WIDTH, HEIGHT, DPI = 7.6, 4.3, 200  # inches; twice the pixels of the page it is shown on
+WIDTH, HEIGHT, DPI = 7.6, 4.3, 140
+"""Inches. Dagster's page shows a picture as large as it is, and cuts it off at 1,080 pixels."""
 MARGIN, LEFT, RIGHT = 0.025, 0.095, 0.965
 HALO = 2.5
 
