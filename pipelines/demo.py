@@ -33,6 +33,7 @@ from .runs import Runs
 from .serving import Office
 
 STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
+ARRIVES_SHARE = 0.5  # of the load, from which on it is there; judgement
 QUIET_TICKS = 3  # in a row without anything to do: it has settled
 TIMELINE_EVERY_S = 1.5  # judgement
 
@@ -119,6 +120,12 @@ class Demo:
         self.pilot.load(scene.before_rps)
         self.pilot.start()
         self._ticks(scene.ticks_before, "it runs, and is evaluated at every interval")
+        for _ in range(scene.most_ticks):  # the source takes as long to start as the job
+            seen = (self.pilot.newest.get("observation") or {}).get("arrival_rps")
+            if isinstance(seen, int | float) and seen > ARRIVES_SHARE * scene.before_rps:
+                break
+            self._show.progress(None, "waiting for its input")
+            self.pilot.next_tick()
         self._show.done(f"it runs under about {scene.before_rps:,.0f} records/s: {self._reason()}")
 
     def _record(self) -> None:

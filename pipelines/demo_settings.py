@@ -55,8 +55,6 @@ events = "generator:enrichment?count=300000"
 max_offsets_per_trigger = 2000
 state_partitions = 12
 mode = "apply"
-scale_out = 2
-scale_out_max = 6
 recovery_target_s = 120
 confidence = 0.9
 failure_kinds = ["driver_kill"]
@@ -66,6 +64,8 @@ allow_live_drills = true
 SIMULATED = (
     _BOTH.format(kind="simulated")
     + """\
+scale_out = 2
+scale_out_max = 6
 evaluation_interval_s = 30
 scale_in_window_s = 1800
 profile_scale_outs = [1, 2, 4, 6]
@@ -78,11 +78,12 @@ warm_up_s = 20
 LOCAL = (
     _BOTH.format(kind="local")
     + """\
+scale_out = 1
+scale_out_max = 4
 evaluation_interval_s = 15
 scale_in_window_s = 1800
-profile_scale_outs = [1, 3]
-profile_parallel = 2
-profile_budget_executor_s = 900
+profile_scale_outs = [1, 2]
+profile_budget_executor_s = 520
 probe_s = 15
 warm_up_s = 10
 conf = {"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.stateless.enabled" = "false"}
@@ -102,11 +103,11 @@ SCENES = {
         speed_of_changes=40.0,
         head_start_s=3.0 * 3600.0,
     ),
-    # Ten minutes on two cores: two sizes are profiled side by side, and one drill has to do.
+    # Ten minutes on two cores, each JVM of which takes seconds to start: small sizes, and one drill.
     "local": Scene(
         LOCAL,
-        before_rps=450.0,
-        after_rps=1000.0,
+        before_rps=300.0,
+        after_rps=750.0,
         ramp_s=30.0,
         ticks_before=1,
         record_s=10.0,

@@ -75,6 +75,8 @@ class Runs:
 def _why(done: dg.ExecuteInProcessResult) -> str:
     for event in done.all_events:
         if event.is_step_failure:
+            if "Interrupted" in str(event.step_failure_data.error and event.step_failure_data.error.cls_name):
+                raise KeyboardInterrupt  # Dagster has taken Ctrl-C for itself
             failure = event.step_failure_data.user_failure_data
             if failure is not None and failure.description:
                 return str(failure.description)
