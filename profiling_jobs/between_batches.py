@@ -26,11 +26,11 @@ def stop(queries: Iterable[Any], *, spark: Any, timeout_s: float) -> Stopped:
     until = time.monotonic() + timeout_s
     how: Stopped = "between batches" if len(gently) == len(running) else "within a batch"
     for query in gently:
-        worked_at = time.monotonic()
+        worked_at, waits = time.monotonic(), _interval_ms(query) > 0
         while not _ended(query) and (now := time.monotonic()) < until:
             if query.status["isTriggerActive"]:
                 worked_at = now
-            elif now - worked_at >= IDLE_S:  # it waits for its next trigger
+            elif waits and now - worked_at >= IDLE_S:
                 break
             time.sleep(POLL_S)
         else:
@@ -51,6 +51,16 @@ def _ask_to_end(query: Any, spark: Any) -> bool:
     except (Py4JError, AttributeError):
         return False
     return True
+
+
+def _interval_ms(query: Any) -> int:
+    """0 where the next batch begins as soon as the last one has ended, or where there is none."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return int(query._jsq.streamingQuery().trigger().intervalMs())
+    except Py4JError:
+        return 0
 
 
 def _ended(query: Any) -> bool:
