@@ -99,6 +99,7 @@ def job(local_world: Any) -> Iterator[str]:
     )
     world.produce(f"{plan.name}-in", {0: 100, 1: 100, 2: 100})  # without keys: no probes
     world.launch(plan)
+    world.settle(plan.name, behind=0)
     yield plan.name
     world.deployments.stop(plan.name)
 
