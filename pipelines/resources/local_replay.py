@@ -216,6 +216,8 @@ class _LocalDriver:
             "PYTHONPATH": str(PROJECT),
             # Its usual one keeps 90 MB of what a generator has used for as long as the source runs.
             "ARROW_DEFAULT_MEMORY_POOL": "system",
+            # glibc keeps one heap per thread, and what one has freed no other may use.
+            "MALLOC_ARENA_MAX": "1",
         }
 
     def start(self, role: str, module: str, orders: Path, brokers: Brokers) -> Process:
