@@ -9,10 +9,11 @@ from typing import Any
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.quantities import Unknown
-from profiling_jobs import profiling_record
+from profiling_jobs import profiling_record, training
 from profiling_jobs.champions import Champions
 from profiling_jobs.drill import Outcome
 from profiling_jobs.drill_prediction import Models
+from profiling_jobs.engine_inputs import EngineInputs
 from profiling_jobs.ports import Store
 
 from . import job_plans
@@ -26,18 +27,23 @@ def known_models(
     store: Store, name: str, job: JobSettings, *, champions: Champions | None = None
 ) -> Models | None:
     """The champions, or the models of what is in the store; none before the job was profiled."""
-    learnt = DowntimeModel.fit([event for event, _ in store.events(name)])
     limit = job_plans.limit_records(job)
+    capacity: CapacityModel | Unknown
+    engine: EngineInputs | Unknown
     if champions is not None and not isinstance(champions.capacity, Unknown):
-        if isinstance(champions.engine, Unknown):
+        capacity, engine, downtime = champions.capacity, champions.engine, champions.downtime
+    else:
+        found = profiling_record.measured(store, name)
+        overheads = profiling_record.overheads_s(store, name)
+        if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
             return None
-        downtime = learnt if isinstance(champions.downtime, Unknown) else champions.downtime
-        return Models(champions.capacity, downtime, champions.engine.overhead_s, limit, job.trigger_s)
-    found = profiling_record.measured(store, name)
-    overheads = profiling_record.overheads_s(store, name)
-    if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
+        capacity, engine = CapacityModel.fit(found), EngineInputs(overheads, limit, job.trigger_s)
+        downtime = Unknown("there is no champion")
+    if isinstance(engine, Unknown):
         return None
-    return Models(CapacityModel.fit(found), learnt, overheads, limit, job.trigger_s)
+    if isinstance(downtime, Unknown):
+        downtime = DowntimeModel.fit(training.lessons(store.events(name), capacity=capacity, engine=engine))
+    return Models(capacity, downtime, engine.overhead_s, limit, job.trigger_s)
 
 
 def kept(outcome: Outcome, *, target_s: float) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -68,6 +68,27 @@ def paced(models: Models, scale_out: int, *, rate_rps: float, batch_s: float) ->
         batch_s, rate_rps=rate_rps, sustained_rps=sustained.mid, limit_records=models.limit_records
     )
     return models if isinstance(overhead, Unknown) else replace(models, overhead_s={scale_out: overhead})
+
+
+def at_its_pace(models: Models, scale_out: int, details: Mapping[str, Any]) -> Models:
+    """The same models at the pace that a drill had found before it began, where that was written down."""
+    rate, batch = details.get("rate_rps"), details.get("batch_s")
+    if not isinstance(rate, int | float) or not isinstance(batch, int | float):
+        return models
+    return paced(models, scale_out, rate_rps=rate, batch_s=batch)
+
+
+def of_drill(models: Models, kind: str, *, scale_out: int, details: Mapping[str, Any]) -> Interval | Unknown:
+    """How long should this drill take? From what was seen before its failure, and nothing after it."""
+    return recovery_s(
+        at_its_pace(models, scale_out, details),
+        kind,
+        scale_out=scale_out,
+        rate_rps=details["rate_rps"],
+        lag_records=details["lag_before_records"],
+        band_s=details["band_s"],
+        horizon_s=details["longest_s"],
+    )
 
 
 def recovery_s(

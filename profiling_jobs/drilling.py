@@ -201,14 +201,8 @@ def with_prediction(outcome: Outcome, models: Models | None) -> Outcome:
     """The same with what the models say about it, which have not seen it."""
     if models is None or isinstance(outcome.event, Unknown) or isinstance(outcome.rate_rps, Unknown):
         return outcome
-    found = drill_prediction.recovery_s(
-        models,
-        outcome.kind,
-        scale_out=outcome.scale_out,
-        rate_rps=outcome.rate_rps,
-        lag_records=outcome.details["lag_before_records"],
-        band_s=outcome.details["band_s"],
-        horizon_s=outcome.details["longest_s"],
+    found = drill_prediction.of_drill(
+        models, outcome.kind, scale_out=outcome.scale_out, details=outcome.details
     )
     said = {"reason": found.reason} if isinstance(found, Unknown) else dict(vars(found))
     return replace(outcome, details={**outcome.details, "predicted_recovery_s": said})

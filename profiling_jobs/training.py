@@ -24,7 +24,7 @@ from models.quantities import Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 
 from . import profiling_record, standstill, workload_history
-from .drill_prediction import Models
+from .drill_prediction import Models, at_its_pace
 from .engine_inputs import EngineInputs
 from .ports import Store
 
@@ -97,7 +97,9 @@ def lessons(
     known = {id(event) for event, _ in drills(found)}
 
     def one(event: RecoveryEvent, details: Mapping[str, Any]) -> RecoveryEvent:
-        told = standstill.lesson(event, details, models) if id(event) in known else event
+        if id(event) not in known:
+            return event
+        told = standstill.lesson(event, details, at_its_pace(models, event.scale_out, details))
         return event if isinstance(told, Unknown) else told
 
     return tuple(one(event, details) for event, details in found)

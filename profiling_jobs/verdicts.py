@@ -124,15 +124,7 @@ def against_drills(
     for event, details in drills(events)[-LAST_DRILLS:]:
         others = [told for told, (other, _) in zip(taught, events, strict=True) if other is not event]
         models = foretelling(capacity, engine, DowntimeModel.fit(others))
-        said = drill_prediction.recovery_s(
-            models,
-            event.kind,
-            scale_out=event.scale_out,
-            rate_rps=details["rate_rps"],
-            lag_records=details["lag_before_records"],
-            band_s=details["band_s"],
-            horizon_s=details["longest_s"],
-        )
+        said = drill_prediction.of_drill(models, event.kind, scale_out=event.scale_out, details=details)
         if not isinstance(said, Unknown) and event.recovery_s > 0.0:
             found.append(Drilled(event.kind, event.scale_out, event.failed_at_s, event.recovery_s, said))
     return tuple(found)
