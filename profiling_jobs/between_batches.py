@@ -20,11 +20,14 @@ TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED"
 
 
 def stop(queries: Iterable[Any], *, spark: Any, timeout_s: float) -> Stopped:
-    """Stop after the running batches; one that takes longer than the time is cut short, and that is said."""
+    """Stop after the running batches; one that takes longer than the time is cut short, and that is said.
+
+    Whatever was done, the logs say how it was: Spark itself gives up a batch that has only just begun when
+    the flag is set, and it is run again after the restart.
+    """
     running = [query for query in queries if query.isActive]
     gently = [query for query in running if _ask_to_end(query, spark)]
     until = time.monotonic() + timeout_s
-    how: Stopped = "between batches" if len(gently) == len(running) else "within a batch"
     for query in gently:
         worked_at, waits = time.monotonic(), _interval_ms(query) > 0
         while not _ended(query) and (now := time.monotonic()) < until:
@@ -33,12 +36,9 @@ def stop(queries: Iterable[Any], *, spark: Any, timeout_s: float) -> Stopped:
             elif waits and now - worked_at >= IDLE_S:
                 break
             time.sleep(POLL_S)
-        else:
-            if not _ended(query):
-                how = "within a batch"
     for query in running:
         query.stop()
-    return how
+    return "between batches" if all(map(_all_committed, running)) else "within a batch"
 
 
 def _ask_to_end(query: Any, spark: Any) -> bool:
@@ -66,3 +66,10 @@ def _interval_ms(query: Any) -> int:
 def _ended(query: Any) -> bool:
     # `awaitTermination` believes the flag; the thread knows.
     return not query._jsq.streamingQuery().queryExecutionThread().isAlive()
+
+
+def _all_committed(query: Any) -> bool:
+    """Whether every batch that was planned is done."""
+    execution = query._jsq.streamingQuery()
+    planned, done = execution.offsetLog().getLatestBatchId(), execution.commitLog().getLatestBatchId()
+    return str(planned.toString()) == str(done.toString())

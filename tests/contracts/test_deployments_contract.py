@@ -32,11 +32,13 @@ def test_a_life(world: Any) -> None:
     world.deployments.stop(name)
     status = world.deployments.status(name)
     assert (status.state, status.executors_alive) == ("stopped", 0)
-    assert status.reason == "stopped between batches"
+    # Spark gives up a batch that has just begun; then it is written again, and that is said.
+    assert status.reason in ("stopped between batches", "stopped within a batch")
+    again = world.plan(name=name).max_offsets_per_trigger if status.reason.endswith("within a batch") else 0
     assert isinstance(status.run_id, Unknown)
     assert name not in world.deployments.names()
     done = world.committed(name)
-    assert world.count(out) == done  # nothing was written twice or lost
+    assert done <= world.count(out) <= done + again  # nothing was lost, or written twice unsaid
     with pytest.raises(NotReady, match=name):
         world.deployments.scale(name, 1, epoch=1)
     world.deployments.stop(name)
@@ -51,7 +53,7 @@ def test_a_life(world: Any) -> None:
     status = world.deployments.status(name)
     assert status.executors_alive == 2
     assert status.run_id != first_run
-    assert world.count(out) == world.count(topic)
+    assert world.count(topic) <= world.count(out) <= world.count(topic) + again
     world.deployments.stop(name)
 
 

@@ -12,12 +12,26 @@ from profiling_jobs import between_batches
 pytestmark = pytest.mark.fast
 
 
+class Batch:
+    """Some(7), in Spark's words."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def getLatestBatchId(self) -> Batch:
+        return self
+
+    def toString(self) -> str:
+        return f"Some({self.number})"
+
+
 class Query:
     """A query whose thread lives for so long, and looks at work for so long."""
 
     def __init__(self, *, lives_s: float, works_s: float = 0.0, interval_ms: int = 0) -> None:
         self.began, self.lives_s, self.works_s = time.monotonic(), lives_s, works_s
         self.interval_ms = interval_ms
+        self.planned = self.done = Batch(7)
         self.isActive = True
         self.cut_short = False
         self._jsq = self
@@ -27,6 +41,12 @@ class Query:
         return self
 
     state = trigger = queryExecutionThread = streamingQuery
+
+    def offsetLog(self) -> Batch:
+        return self.planned
+
+    def commitLog(self) -> Batch:
+        return self.done
 
     def set(self, flag: Any) -> None:
         pass
@@ -76,5 +96,12 @@ def test_one_that_waits_for_its_next_trigger_is_stopped_at_once() -> None:
 
 def test_a_batch_that_takes_too_long_is_cut_short_and_that_is_said() -> None:
     query = Query(lives_s=60.0, works_s=60.0)
+    query.planned = Batch(8)
     assert between_batches.stop([query], spark=Spark(), timeout_s=0.3) == "within a batch"
     assert query.cut_short
+
+
+def test_a_batch_that_spark_itself_gave_up_is_no_stop_between_batches() -> None:
+    query = Query(lives_s=0.1, works_s=0.1)
+    query.planned = Batch(8)
+    assert between_batches.stop([query], spark=Spark(), timeout_s=10.0) == "within a batch"
