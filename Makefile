@@ -53,7 +53,7 @@ test: install  ## everything that needs neither Java nor a cluster
 	$(BIN)/pytest -n 2 -m "not real and not kubernetes"
 
 test-real: install  ## real Kafka and Spark on this machine
-	$(BIN)/pytest -n 2 --dist loadgroup -m real
+	$(BIN)/pytest -m real
 
 test-kubernetes: install  ## a real cluster: HEADROOM_TEST_CLUSTER, or ../shared/cluster
 	@grep -rq "mark\.kubernetes" tests || { echo "no test needs a cluster yet"; exit 0; }; \

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,6 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real tests that share servers stay together, so that `make test-real` can run two sets side by side."""
-    for item in items:
-        if item.get_closest_marker("real"):
-            folder = item.path.relative_to(Path(__file__).parent).parts[0]
-            servers = folder if folder in ("contracts", "end_to_end") else "pieces"
-            item.add_marker(pytest.mark.xdist_group(servers))
 
 
 @pytest.fixture
