@@ -213,14 +213,16 @@ def test_enrichment_is_rescaled_under_load_and_every_record_comes_out_once(place
     assert deployments.status("enrichment").run_id == run_id
     deployments.stop("enrichment")
     ended = json.loads((deployments.folder("enrichment") / "ended.json").read_text())
-    assert (ended["how"], ended["reason"]) == ("stopped", "between batches")
+    assert ended["how"] == "stopped"
+    # Spark gives up a batch that has just begun; what it had written is there without being committed.
+    given_up = 0 if ended["reason"] == "between batches" else 2000
     orders = [json.loads(value)["order"] for value in place.read("enriched")]
     finished = place.committed("headroom.enrichment", "orders")
     assert 6000 <= finished <= 30_000
     counts = Counter(orders)
     # Kafka's sink is at least once: what the two killed executors were at may be there twice, nothing else.
-    assert len(counts) == finished
-    assert len(orders) - finished <= 2 * 2000
+    assert finished <= len(counts) <= finished + given_up
+    assert len(orders) - len(counts) <= 2 * 2000
 
 
 def test_every_order_comes_out_once_where_each_batch_is_one_thing(place: Place) -> None:
