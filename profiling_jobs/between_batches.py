@@ -15,6 +15,7 @@ from typing import Any, Literal
 Stopped = Literal["between batches", "within a batch"]
 
 POLL_S = 0.05
+BEGIN_S = 10.0  # judgement: from the start of a batch to its first job, on a very busy machine
 IDLE_S = 1.0  # judgement: between the end of a batch and the begin of the next a query looks idle, too
 TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED"
 
@@ -45,12 +46,21 @@ def _ask_to_end(query: Any, spark: Any) -> bool:
     """False where this Spark keeps its flag elsewhere."""
     from py4j.protocol import Py4JError
 
+    # Before a batch runs its jobs Spark looks at the flag once more, and would give the batch up.
+    until = time.monotonic() + BEGIN_S
+    while query.status["isTriggerActive"] and not _runs_jobs(query, spark) and time.monotonic() < until:
+        time.sleep(POLL_S)
     try:
         flag = spark._jvm.java.lang.Class.forName(f"{TERMINATED}$").getField("MODULE$").get(None)
         query._jsq.streamingQuery().state().set(flag)
     except (Py4JError, AttributeError):
         return False
     return True
+
+
+def _runs_jobs(query: Any, spark: Any) -> bool:
+    tracker = spark.sparkContext.statusTracker()
+    return not set(tracker.getActiveJobsIds()).isdisjoint(tracker.getJobIdsForGroup(str(query.runId)))
 
 
 def _interval_ms(query: Any) -> int:

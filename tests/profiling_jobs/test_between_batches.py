@@ -33,6 +33,7 @@ class Query:
         self.interval_ms = interval_ms
         self.planned = self.done = Batch(7)
         self.isActive = True
+        self.runId = "run-1"
         self.cut_short = False
         self._jsq = self
 
@@ -66,7 +67,13 @@ class Query:
 
 
 class Spark:
-    """Everything that leads to the flag."""
+    """Everything that leads to the flag, and one job that runs."""
+
+    def getActiveJobsIds(self) -> list[int]:
+        return [3]
+
+    def getJobIdsForGroup(self, group: str) -> list[int]:
+        return [2, 3]
 
     def __getattr__(self, name: str) -> Spark:
         return self
