@@ -35,6 +35,7 @@ from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Plan, Source
 from profiling_jobs.profiling import Profiling
 from profiling_jobs.profiling_record import measured, overheads_s
+from profiling_jobs.standstill import lesson
 
 pytestmark = pytest.mark.real
 
@@ -182,16 +183,10 @@ def test_a_killed_executor_is_recovered_from(
     assert math.isfinite(event.recovery_s)
     said = outcome.details["predicted_recovery_s"]
     assert math.isfinite(said["mid"])
-    learnt = replace(models, downtime=models.downtime.update(event))
-    with_it = drill_prediction.recovery_s(
-        learnt,
-        "executor_kill",
-        scale_out=2,
-        rate_rps=rate,
-        lag_records=outcome.details["lag_before_records"],
-        band_s=outcome.details["band_s"],
-        horizon_s=600.0,
-    )
+    taught = lesson(event, outcome.details, drill_prediction.at_its_pace(models, 2, outcome.details))
+    assert not isinstance(taught, Unknown), taught.reason
+    learnt = replace(models, downtime=models.downtime.update(taught))
+    with_it = drill_prediction.of_drill(learnt, "executor_kill", scale_out=2, details=outcome.details)
     show(f"measured {event.recovery_s:.1f} s, predicted {said['mid']:.1f} s; with this drill: {with_it}")
     assert here.failures.active() == ()
     assert [kept for kept, _ in here.store.events("enrichment")] == [event]
