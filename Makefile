@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 UV_VERSION := 0.13.8
+# A process that may not keep its byte code compiles all of ours at each start.
+unexport PYTHONDONTWRITEBYTECODE
 # Neither numpy's threads nor anybody's telemetry belong in a test.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
@@ -19,23 +21,25 @@ help:  ## this list
 install: $(STAMP)  ## .venv from requirements.lock; seconds when up to date
 
 # uv comes from the path or from a small environment of its own, so that Python alone is enough to begin with.
-$(STAMP): requirements.lock pyproject.toml Makefile
-	@command -v uv >/dev/null || test -x .venv-uv/bin/uv || { \
-	  echo "uv is not on the path: installing it into .venv-uv"; \
-	  $(PYTHON) -m venv .venv-uv && .venv-uv/bin/python -m pip install --quiet uv==$(UV_VERSION); }
-	@set -e; uv=$$(command -v uv || echo .venv-uv/bin/uv); \
-	  test -x $(BIN)/python || $$uv venv --quiet --python $(PYTHON) .venv; \
+UV := $(or $(shell command -v uv),.venv-uv/bin/uv)
+.venv-uv/bin/uv:
+	@echo "uv is not on the path: installing it into .venv-uv"
+	@$(PYTHON) -m venv .venv-uv && .venv-uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
+
+$(STAMP): requirements.lock pyproject.toml Makefile | $(UV)
+	@set -e; \
+	  test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv; \
 	  echo "installing requirements.lock into .venv"; \
-	  $$uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock; \
-	  $$uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	  $(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock; \
+	  $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # KEEP=1 leaves everything open until Ctrl-C; DEPLOYMENT=simulated needs no Java and two minutes.
 demo: install  ## from nothing to a decision that was carried out, on real Kafka and Spark
 	@$(BIN)/headroom demo --deployment $(or $(DEPLOYMENT),local) $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
-lock:  ## resolve pyproject.toml into requirements.lock again
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+lock: | $(UV)  ## resolve pyproject.toml into requirements.lock again
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --group dev pyproject.toml --output-file requirements.lock
 
 check: install  ## format, lint, types, import contracts and the fast tests, in seconds

@@ -245,13 +245,17 @@ def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) 
 
 
 def exit_on_signals() -> None:
-    """Let SIGTERM and SIGHUP leave through `finally`, as Ctrl-C does. For the main thread of a command."""
+    """Let SIGTERM and SIGHUP leave through `finally`, as Ctrl-C does. For the main thread of a command.
+
+    Who started us with the hang-up ignored (`nohup headroom serve &`) wants us to outlive his terminal.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGHUP, leave)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, leave)
 
 
 def _everything(folder: Path, owner: str) -> tuple[Process, ...]:

@@ -1,11 +1,13 @@
 """How properties are searched, and a job that models can be fitted to.
 
-A busy machine is no failure of a property, and CI searches the same examples every time.
+A busy machine is no failure of a property, and CI searches the same examples every time. Nor is it one to
+have been started in the background of a script, where a shell makes us, and all that we start, deaf to Ctrl-C.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

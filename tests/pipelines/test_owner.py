@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,12 +116,17 @@ with Owner(Path(sys.argv[1]), command="headroom demo") as owner:
 """
 
 
-def owning(folder: Path) -> subprocess.Popen[str]:
-    child = subprocess.Popen([sys.executable, "-c", OWNING, str(folder)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    assert int(child.stdout.readline())
-    until(lambda: len(marked(owner_id(folder))) == 3)
-    return child
+@contextmanager
+def owning(folder: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*before, sys.executable, "-c", OWNING, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert int(child.stdout.readline())
+            until(lambda: len(marked(owner_id(folder))) == 3)
+            yield child
+        finally:
+            child.kill()  # leaving Popen waits for ever for one that no signal has ended
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -129,6 +135,13 @@ def test_a_foreground_owner_leaves_nothing_behind(folder: Path, number: int) -> 
         child.send_signal(number)
         child.wait(timeout=30)
     assert marked(owner_id(folder)) == ()
+
+
+def test_an_owner_that_was_told_to_ignore_the_hang_up_outlives_it(folder: Path) -> None:
+    with owning(folder, "nohup") as child:
+        child.send_signal(signal.SIGHUP)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=30) == 128 + signal.SIGTERM
 
 
 def test_after_a_crash_of_ours_the_next_owner_adopts(folder: Path) -> None:
