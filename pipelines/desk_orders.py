@@ -159,12 +159,19 @@ class Orders:
         *,
         alone: str,
     ) -> str:
-        """Carry it out in a thread from now on; its id. NotReady while one with the same `alone` runs."""
+        """Carry it out in a thread from now on; its id. NotReady while another with the same `alone` runs.
+
+        The same order given again while it runs is that order: two runs that find the same change due, or one
+        that is tried again, wait for one end.
+        """
         with self._turn:
             if self._closed:
                 raise NotReady("the owner is stopping: nothing new is begun")
             running = [order for order in self._orders.values() if order.state == "running"]
             for other in running:
+                same = (other.what, other.job, other.details) == (what, job, details)
+                if same and not other.cancelled:
+                    return other.id
                 if other.alone == alone:
                     raise NotReady(
                         f"{other.what} of {other.job} is under way (order {other.id}): wait for its end, "

@@ -208,6 +208,17 @@ class TestOrders:
         (row,) = [order for order in office.desk.status()["orders"] if order["id"] == id]
         assert (row["state"], row["share"], "lines" in row) == ("done", 1.0, False)
 
+    def test_the_same_order_given_again_while_it_runs_is_that_order(self, office):
+        office.launched()
+        id = office.desk.begin("profile", "orders")
+        assert office.desk.begin("profile", "orders") == id
+        office.desk.cancel(id)
+        assert ended(office.desk, id)["state"] == "cancelled"
+        again = office.desk.begin("profile", "orders")
+        assert again != id
+        office.desk.cancel(again)
+        ended(office.desk, again)
+
     def test_lines_are_told_from_where_one_has_read(self, office):
         office.launched()
         id = office.desk.begin("probe", "orders", **LONG)
