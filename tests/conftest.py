@@ -1,7 +1,7 @@
 """How properties are searched, and a job that models can be fitted to.
 
 A busy machine is no failure of a property, and CI searches the same examples every time. Nor is it one to
-have been started in the background of a script, where a shell makes us, and all that we start, deaf to Ctrl-C.
+have been started in the background of a script, where a shell makes us and all that we start deaf to Ctrl-C.
 """
 
 from __future__ import annotations

@@ -219,7 +219,8 @@ def office(tmp_path_factory):
     settings = config.parse(TOML, environment={})
     with (
         pytest.MonkeyPatch.context() as patch,
-        world.opened(settings, tmp_path / ".headroom") as there,
+        # At a bounded pace: a twin that computes as fast as it can leaves Dagster's thread no processor.
+        world.opened(settings, tmp_path / ".headroom", since_s=time.time()) as there,
         HereDesk(there, settings, tmp_path / ".headroom") as desk,
         dg.DagsterInstance.ephemeral() as instance,
     ):

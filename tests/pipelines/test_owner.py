@@ -52,6 +52,7 @@ def test_a_process_is_started_marked_recorded_and_logged(folder: Path) -> None:
         process = owner.start("talker", ["sh", "-c", "echo hello; exec sleep 600"])
         assert owner.running("talker") == (process,)
         assert owner.running("listener") == ()
+        until(lambda: marked(owner.id))  # the kernel shows the environment of a new process a moment late
         assert [one.role for one in marked(owner.id)] == ["talker"]
         until(lambda: owner.log("talker").read_text() == "hello\n")
         assert os.getsid(process.pid) == process.pid
