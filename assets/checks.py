@@ -1,17 +1,17 @@
 """What keeps a model from taking charge, as Dagster's asset checks.
 
-The checks themselves are profiling_jobs.judging. They are made in the step that fits the model, before it is
-promoted, on the very document that is registered: nothing can be promoted without them, and nothing changes
-between the two. All are blocking: one that fails ends the run there, and what comes after it in the run does
-not happen. A warning shows in yellow and stops nothing.
+The checks themselves are profiling_jobs.learning.judging. They are made in the step that fits the model,
+before it is promoted, on the very document that is registered: nothing can be promoted without them, and
+nothing changes between the two. All are blocking: one that fails ends the run there, and what comes after it
+in the run does not happen. A warning shows in yellow and stops nothing.
 """
 
 from collections.abc import Sequence
 
 import dagster as dg
 
-from profiling_jobs.judging import CHECKS
-from profiling_jobs.verdicts import Verdict
+from profiling_jobs.learning.judging import CHECKS
+from profiling_jobs.learning.verdicts import Verdict
 
 from .figures import figures
 

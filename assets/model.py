@@ -13,12 +13,13 @@ from models.downtime import DowntimeModel
 from models.latency import LatencyModel
 from models.quantities import Unknown
 from models.workload import Forecaster
-from profiling_jobs import fitting, recovery_outlook
 from profiling_jobs.errors import HeadroomError, NotReady
-from profiling_jobs.model_documents import Document, model_name, rebuilt
+from profiling_jobs.learning import fitting
+from profiling_jobs.learning.model_documents import Document, model_name, rebuilt
+from profiling_jobs.learning.promoting import Made, Purpose, Room, refit
+from profiling_jobs.learning.verdicts import Drilled, Evidence, against_drills, failed
 from profiling_jobs.ports import Store
-from profiling_jobs.promoting import Made, Purpose, Room, refit
-from profiling_jobs.verdicts import Drilled, Evidence, against_drills, failed
+from profiling_jobs.telling import recovery_outlook
 
 from . import checks, pictures
 from .metadata import labelled

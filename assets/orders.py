@@ -22,7 +22,7 @@ class Desk(Protocol):
     """The owner's desk, as assets and sensors use it."""
 
     def evaluate(self, job: str) -> Json:
-        """The evaluation of this interval (profiling_jobs.evaluation_record), made now or there already."""
+        """The evaluation of this interval (profiling_jobs.loop.evaluation_record), made now or before."""
 
     def status(self) -> Json:
         """What runs, and which orders there are."""

@@ -1,7 +1,7 @@
 """Which points has a search asked for, and what was measured at each? As partitions, while it goes on.
 
-The owner keeps the search in the store after every step (profiling_jobs.profiling_record). While a run waits
-for it, each point that is asked for becomes a partition, and each that is measured is reported as
+The owner keeps the search in the store after every step (profiling_jobs.probing.profiling_record). While a
+run waits for it, each point that is asked for becomes a partition, and each that is measured is reported as
 materialised, without a run of its own. So what Dagster shows as missing is what is still being measured, and
 models that wait for nothing to be missing are fitted once, at the end. A point that has shown nothing is
 taken out again when the search is over.
@@ -15,8 +15,8 @@ from typing import Any
 import dagster as dg
 
 from models.probing import Result, State
-from profiling_jobs import profiling_record
 from profiling_jobs.ports import Store
+from profiling_jobs.probing import profiling_record
 
 from .figures import Shown, figures
 from .partitions import POINTS, Point, job_of

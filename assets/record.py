@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from models.quantities import Unknown
-from profiling_jobs import training
+from profiling_jobs.learning import training
 from profiling_jobs.ports import Store
 
 from .figures import figures

@@ -28,13 +28,13 @@ from models.promise import Promise
 from models.quantities import Measurement
 from models.workload import Forecaster, fit_forecast
 from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.champions import Champions, export
-from profiling_jobs.engine_inputs import EngineInputs
-from profiling_jobs.evaluation import evaluate
-from profiling_jobs.loop import InCharge, Loop
-from profiling_jobs.model_documents import document, training
+from profiling_jobs.learning.champions import Champions, export
+from profiling_jobs.learning.engine_inputs import EngineInputs
+from profiling_jobs.learning.model_documents import document, training
+from profiling_jobs.loop.evaluation import evaluate
+from profiling_jobs.loop.ground import InCharge, Loop
 from profiling_jobs.ports import Commit, ExecutorSample, Rescaled, Sample, Status
-from profiling_jobs.timeline import Timeline
+from profiling_jobs.signals.timeline import Timeline
 
 from . import Figure
 

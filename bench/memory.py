@@ -27,10 +27,10 @@ from pipelines.owner import cleanup
 from pipelines.resources.kafka_broker import KafkaBroker
 from pipelines.resources.local_metrics import LocalMetrics
 from pipelines.world import World
-from profiling_jobs.copies import Copies
 from profiling_jobs.errors import HeadroomError
 from profiling_jobs.ports import Commit, ExecutorSample, Sample
-from profiling_jobs.sampler import KEPT_S, Sampler
+from profiling_jobs.probing.copies import Copies
+from profiling_jobs.signals.sampler import KEPT_S, Sampler
 
 from . import Figure
 from ._local_kafka import missing_java
@@ -42,7 +42,7 @@ PATIENCE_S = 240.0
 EXECUTORS = 4  # of each sampled job
 ROUNDS = 150  # until the windows of latency are full
 EVERY_S = 0.25
-OURS = {"profiling_jobs.replay": "replay", "profiling_jobs.runner": "driver"}
+OURS = {"profiling_jobs.replay.driver": "replay", "profiling_jobs.runner": "driver"}
 TOML = """
 [spark]
 slots = 1

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable
 
 from pipelines.resources.local_replay import LocalRecording
-from profiling_jobs.recorded import Recorded
-from profiling_jobs.recorder import Request
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.recording.recorder import Request
 
 from . import Figure
 from ._local_kafka import kafka, missing_java, producer

@@ -25,11 +25,11 @@ from pipelines.resources.kafka import EmbeddedBroker
 from pipelines.resources.kafka_broker import KafkaBroker
 from pipelines.resources.local_metrics import LocalMetrics
 from profiling_jobs import plans
-from profiling_jobs.checkpoint import KEPT
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.executor_signals import ExecutorReading
 from profiling_jobs.ports import Function, Plan, Sample, Status
-from profiling_jobs.process_times import ProcessTable
+from profiling_jobs.signals.checkpoint import KEPT
+from profiling_jobs.signals.executor_signals import ExecutorReading
+from profiling_jobs.signals.process_times import ProcessTable
 
 JOBS = 10
 PARTITIONS = 12

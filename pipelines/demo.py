@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from models.quantities import Unknown
 from profiling_jobs.errors import HeadroomError, NotReady
-from profiling_jobs.model_documents import KINDS
+from profiling_jobs.learning.model_documents import KINDS
 
 from .demo_settings import JOB, Scene
 from .desk import Json, carried_out

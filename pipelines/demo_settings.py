@@ -85,8 +85,14 @@ scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
 profile_budget_executor_s = 520
 probe_s = 15
-warm_up_s = 10
-conf = {"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.stateless.enabled" = "false"}
+warm_up_s = 15
+
+# One compiler pass: as fast as it gets within seconds, so that a short probe sees what a long one would.
+[job.enrichment.conf]
+"spark.sql.adaptive.enabled" = "false"
+"spark.sql.adaptive.streaming.stateless.enabled" = "false"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
 )
 

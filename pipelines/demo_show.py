@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from profiling_jobs import in_words
+from profiling_jobs.telling import in_words
 
 from .demo import Outcome, Show
 from .demo_settings import JOB

@@ -44,7 +44,7 @@ class Desk(Protocol):
     """What the owner does for others. A job that is not in headroom.toml is Misconfigured."""
 
     def evaluate(self, job: str) -> Json:
-        """The evaluation of this interval (profiling_jobs.evaluation_record), made now or already there."""
+        """The evaluation of this interval (profiling_jobs.loop.evaluation_record), made now or before."""
 
     def begin(self, what: str, job: str, /, **details: Any) -> str:
         """Give an order of `ORDERS`; its id. NotReady while another one is in its way."""

@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from models import control
-from profiling_jobs import evaluation
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
-from profiling_jobs.loop import Loop
+from profiling_jobs.loop import evaluation
+from profiling_jobs.loop.ground import Loop
 from profiling_jobs.ports import Metrics, Sample
-from profiling_jobs.sampler import EVERY_S, Rounds, Sampler
+from profiling_jobs.signals.sampler import EVERY_S, Rounds, Sampler
 
 from . import timetable
 from .desk import Json, checked

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profiling_jobs.channel import Caller, ControlServer, write_token
+from profiling_jobs.driver.channel import Caller, ControlServer, write_token
+from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import NotReady
-from profiling_jobs.orders import write_json
 
 from .desk import Desk, Json
 from .owner import holder

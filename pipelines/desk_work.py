@@ -15,19 +15,21 @@ from typing import Any
 from models import control, probing
 from models.probing import Probe, Result
 from models.quantities import FAILURE_KINDS, Misuse, Unknown
-from profiling_jobs import applying, drilling, workload_history
-from profiling_jobs.copies import Copies, Surroundings
-from profiling_jobs.drill import Outcome, Subject
-from profiling_jobs.drill import run as run_drill
-from profiling_jobs.drilling import Drilling, DrillPlan
+from profiling_jobs.drills import drilling
+from profiling_jobs.drills.drill import Outcome, Subject
+from profiling_jobs.drills.drill import run as run_drill
+from profiling_jobs.drills.drilling import Drilling, DrillPlan
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.loop import Loop
+from profiling_jobs.learning import workload_history
+from profiling_jobs.loop import applying
+from profiling_jobs.loop.ground import Loop
 from profiling_jobs.ports import Store
-from profiling_jobs.probe import ProbeRun
-from profiling_jobs.profiling import Profiling
-from profiling_jobs.profiling_record import measurement
-from profiling_jobs.recorder import Request
-from profiling_jobs.watching import Watch
+from profiling_jobs.probing.copies import Copies, Surroundings
+from profiling_jobs.probing.probe import ProbeRun
+from profiling_jobs.probing.profiling import Profiling
+from profiling_jobs.probing.profiling_record import measurement
+from profiling_jobs.recording.recorder import Request
+from profiling_jobs.signals.watching import Watch
 
 from . import drills, job_plans, timetable
 from .desk_orders import Order, OrderClock

@@ -9,12 +9,13 @@ from typing import Any
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.quantities import Unknown
-from profiling_jobs import profiling_record, training
-from profiling_jobs.champions import Champions
-from profiling_jobs.drill import Outcome
-from profiling_jobs.drill_prediction import Models
-from profiling_jobs.engine_inputs import EngineInputs
+from profiling_jobs.drills.drill import Outcome
+from profiling_jobs.drills.drill_prediction import Models
+from profiling_jobs.learning import training
+from profiling_jobs.learning.champions import Champions
+from profiling_jobs.learning.engine_inputs import EngineInputs
 from profiling_jobs.ports import Store
+from profiling_jobs.probing import profiling_record
 
 from . import job_plans
 from .settings import JobSettings

@@ -12,10 +12,10 @@ from models import control
 from models.optimise.candidates import aligned_scale_outs
 from models.promise import Promise
 from models.quantities import Misuse, Unknown
-from profiling_jobs.champions import Champions, path_of
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.loop import InCharge
-from profiling_jobs.model_documents import KINDS
+from profiling_jobs.learning.champions import Champions, path_of
+from profiling_jobs.learning.model_documents import KINDS
+from profiling_jobs.loop.ground import InCharge
 
 from .job_plans import limit_records
 from .settings import JobSettings

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from models import probing
 from models.quantities import Misuse
-from profiling_jobs import drill
+from profiling_jobs.drills import drill
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Function, Plan, Script
-from profiling_jobs.probe import Rules
+from profiling_jobs.probing.probe import Rules
 
 from .settings import JobSettings, SparkSettings
 

@@ -1,7 +1,7 @@
 """What are the models of a job for, and where are they kept? The resource of the model stage.
 
-`[job.NAME]` and `[mlflow]` in, what `profiling_jobs.promoting` asks for out. Nothing is opened before it is
-used, and importing this costs nothing.
+`[job.NAME]` and `[mlflow]` in, what `profiling_jobs.learning.promoting` asks for out. Nothing is opened
+before it is used, and importing this costs nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from profiling_jobs.errors import Misconfigured
+from profiling_jobs.learning.promoting import Purpose, Room
 from profiling_jobs.ports import Store
-from profiling_jobs.promoting import Purpose, Room
 
 from . import config, job_loop, job_plans
 from .settings import JobSettings, Settings

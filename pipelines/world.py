@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from models.quantities import Unknown
-from profiling_jobs import stage_times
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.copies import BESIDE, Surroundings
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
-from profiling_jobs.recorded import Recorded
-from profiling_jobs.recorder import Recorder, Request
-from profiling_jobs.stage_times import StageTime
-from profiling_jobs.together import Together
+from profiling_jobs.probing.copies import BESIDE, Surroundings
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.recording.recorder import Recorder, Request
+from profiling_jobs.replay.together import Together
+from profiling_jobs.signals import stage_times
+from profiling_jobs.signals.stage_times import StageTime
 
 from .owner import Owner
 from .settings import BrokerSettings, JobSettings, Settings
@@ -343,7 +343,7 @@ def _replay(
     inputs: Mapping[str, str],
 ) -> Source:
     """One source per input topic, with as large a share of the rate as it has of the records."""
-    from profiling_jobs.sources import open_source
+    from profiling_jobs.replay.sources import open_source
 
     if job.events is None:
         raise Misconfigured(
@@ -375,8 +375,8 @@ def _replay_one(
     owner: Owner, settings: Settings, brokers: Brokers, *, copy: str, topic: str, events: str
 ) -> Source:
     from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
-    from profiling_jobs.rates import Schedule
-    from profiling_jobs.replay_plan import Replay
+    from profiling_jobs.replay.rates import Schedule
+    from profiling_jobs.replay.replay_plan import Replay
 
     from .resources.local_replay import LocalReplay
 
@@ -406,7 +406,7 @@ def _batch_began_s(folder: Path, batch: int) -> float | Unknown:
     """Spark's own report of the batch: when its trigger fired."""
     from datetime import datetime
 
-    from profiling_jobs import progress
+    from profiling_jobs.driver import progress
 
     for event in progress.read(folder / "progress.jsonl"):
         report = event.get("progress")

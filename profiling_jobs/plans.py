@@ -2,7 +2,7 @@
 
 A profiling copy is the same program on scratch topics. It has nothing in common with the live job except
 that it may read the same input: its outputs, its checkpoint and its consumer group are its own. `apart`
-checks what the plans say; profiling_jobs/sink_guard.py checks what the program then does.
+checks what the plans say; profiling_jobs/driver/sink_guard.py checks what the program then does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .ports import Function, Plan, Script
 
 JOB = re.compile(r"[a-z][a-z0-9-]{0,38}")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")  # a Kubernetes label is the narrowest place it goes into
-FILES = "files:"  # before the folder of an output that profiling_jobs/batch_files.py writes
+FILES = "files:"  # before the folder of an output that profiling_jobs/driver/batch_files.py writes
 PLACEHOLDER = re.compile(r"\{(input_topic|output_topic|checkpoint|brokers|input:[^{}]+|output:[^{}]+)\}")
 
 

@@ -364,7 +364,7 @@ class ModelVersion:
     """JOB.KIND, for example `orders.capacity`."""
     version: int
     document: Mapping[str, Any]
-    """As profiling_jobs.model_documents makes it."""
+    """As profiling_jobs.learning.model_documents makes it."""
     tags: Mapping[str, str]
 
 

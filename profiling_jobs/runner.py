@@ -22,14 +22,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import before_start, between_batches, plans, progress, session, sink_guard
-from .channel import ControlServer
+from . import plans
+from .driver import before_start, between_batches, progress, session, sink_guard
+from .driver.channel import ControlServer
+from .driver.executors import Executors
+from .driver.last_words import in_short
+from .driver.orders import Ended, Listening, Orders
 from .errors import HeadroomError, Misconfigured, NotReady
-from .executors import Executors
-from .group_commits import GroupCommits
-from .last_words import in_short
-from .orders import Ended, Listening, Orders
 from .ports import Function, Script
+from .signals.group_commits import GroupCommits
 from .topics import Topics
 
 ANSWER_S = 0.5  # judgement: the answer to the call that stops us must get out

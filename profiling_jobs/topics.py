@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .batch_files import BatchFiles
 from .brokers import Brokers
+from .driver.batch_files import BatchFiles
 from .errors import Misconfigured
 from .plans import FILES
 from .ports import Plan

@@ -30,8 +30,8 @@ def lived() -> Callable[..., None]:
     from models.probing import Probe, Result
     from models.quantities import RecoveryEvent
     from models.recovery import batch_recovery_seconds, first_batch_start_s
-    from profiling_jobs import workload_history
-    from profiling_jobs.profiling_record import Record
+    from profiling_jobs.learning import workload_history
+    from profiling_jobs.probing.profiling_record import Record
 
     at_s, overhead_s, limit = 1_763_474_400.0, 0.5, 20_000.0
 

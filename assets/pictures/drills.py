@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from profiling_jobs.verdicts import DRILL_ERROR, Drilled
+from profiling_jobs.learning.verdicts import DRILL_ERROR, Drilled
 
 from . import style
 

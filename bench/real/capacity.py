@@ -15,8 +15,8 @@ from models.probing import Estimate, estimates
 from models.probing import Settings as Search
 from models.quantities import Interval, Measurement, Unknown
 from pipelines import job_plans
-from profiling_jobs.profiling import Profiling
-from profiling_jobs.profiling_record import measured, overheads_s
+from profiling_jobs.probing.profiling import Profiling
+from profiling_jobs.probing.profiling_record import measured, overheads_s
 
 from .journal import Journal
 from .lab import ENRICHMENT, SIX, Lab, Lengths

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.world import World
-from profiling_jobs.batch_files import read_batches
+from profiling_jobs.driver.batch_files import read_batches
 
 SILENT_S = 60.0  # judgement: a broker of this machine answers within a second
 NUMBER = b'"order": "'

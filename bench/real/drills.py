@@ -21,11 +21,11 @@ from models.downtime import DowntimeModel
 from models.downtime_priors import downtime_priors
 from models.quantities import Interval, RecoveryEvent, Unknown
 from pipelines import job_plans
-from profiling_jobs import drill, drill_prediction, drilling
-from profiling_jobs.drill import Outcome, Subject
-from profiling_jobs.drill_prediction import Models
+from profiling_jobs.drills import drill, drill_prediction, drilling
+from profiling_jobs.drills.drill import Outcome, Subject
+from profiling_jobs.drills.drill_prediction import Models
+from profiling_jobs.drills.standstill import lesson
 from profiling_jobs.errors import HeadroomError
-from profiling_jobs.standstill import lesson
 
 from . import capacity
 from .journal import Journal

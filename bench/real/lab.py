@@ -19,11 +19,11 @@ from models.quantities import Unknown
 from pipelines import config, job_plans, world
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import World
-from profiling_jobs import drill
-from profiling_jobs.copies import Copies, Copy
+from profiling_jobs.drills import drill
 from profiling_jobs.errors import NotReady
 from profiling_jobs.ports import Plan
-from profiling_jobs.probe import ProbeRun, Rules
+from profiling_jobs.probing.copies import Copies, Copy
+from profiling_jobs.probing.probe import ProbeRun, Rules
 
 from .journal import Journal
 

@@ -15,9 +15,9 @@ from bench import Figure
 from models.capacity import OnlineCapacity
 from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.quantities import Interval, Unknown
-from profiling_jobs.copies import Copy
-from profiling_jobs.executor_signals import limit
-from profiling_jobs.observing import observation
+from profiling_jobs.probing.copies import Copy
+from profiling_jobs.signals.executor_signals import limit
+from profiling_jobs.signals.observing import observation
 
 from . import capacity
 from .journal import Journal

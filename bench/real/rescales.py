@@ -17,11 +17,11 @@ from typing import Any
 
 from bench import Figure
 from models.quantities import Unknown
-from profiling_jobs import drill
+from profiling_jobs.drills import drill
 from profiling_jobs.errors import NotReady
 from profiling_jobs.plans import FILES
 from profiling_jobs.ports import Plan, Source
-from profiling_jobs.watching import Watch
+from profiling_jobs.signals.watching import Watch
 
 from . import capacity, counting
 from .counting import Counted

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import Any
 
 from bench import Figure
-from profiling_jobs.copies import Copy
+from profiling_jobs.probing.copies import Copy
 
 from . import capacity
 from .journal import Journal

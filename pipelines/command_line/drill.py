@@ -15,13 +15,13 @@ from pipelines import config, job_plans, owner, world
 from pipelines.drills import SHARES, as_data, kept, known_models
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import World
-from profiling_jobs import drilling
-from profiling_jobs.drill import Outcome, Subject
-from profiling_jobs.drill import run as run_drill
-from profiling_jobs.drill_prediction import Models
-from profiling_jobs.drilling import Drilling, DrillPlan, planned
+from profiling_jobs.drills import drilling
+from profiling_jobs.drills.drill import Outcome, Subject
+from profiling_jobs.drills.drill import run as run_drill
+from profiling_jobs.drills.drill_prediction import Models
+from profiling_jobs.drills.drilling import Drilling, DrillPlan, planned
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.watching import Watch
+from profiling_jobs.signals.watching import Watch
 
 
 @click.command("drill")

@@ -13,9 +13,9 @@ import click
 from models.quantities import Misuse
 from pipelines import times
 from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.evaluation_record import Evaluation
-from profiling_jobs.explanation import Explanation, Size, explained, has_decided
-from profiling_jobs.in_words import lasting
+from profiling_jobs.loop.evaluation_record import Evaluation
+from profiling_jobs.telling.explanation import Explanation, Size, explained, has_decided
+from profiling_jobs.telling.in_words import lasting
 
 from . import page, subject
 from .subject import LATE_TICKS, Subject

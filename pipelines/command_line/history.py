@@ -12,8 +12,8 @@ import click
 from models.quantities import Misuse
 from pipelines import times
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.evaluation_record import Evaluation
-from profiling_jobs.in_short import Line, in_short
+from profiling_jobs.loop.evaluation_record import Evaluation
+from profiling_jobs.telling.in_short import Line, in_short
 
 from . import page, subject
 

@@ -13,8 +13,8 @@ import click
 
 from pipelines import times
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.in_words import executors, lasting
 from profiling_jobs.ports import Directive
+from profiling_jobs.telling.in_words import executors, lasting
 
 from . import page, subject
 from .subject import Subject

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pipelines import times
-from profiling_jobs.in_words import executors
+from profiling_jobs.telling.in_words import executors
 
 from . import orders, subject
 

@@ -24,7 +24,7 @@ from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import STORE
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.in_words import lasting
+from profiling_jobs.telling.in_words import lasting
 
 from . import page
 

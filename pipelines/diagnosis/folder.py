@@ -11,9 +11,9 @@ from pipelines.owner import Owner
 from pipelines.resources.deployment_records import Records
 from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.world import STORE
+from profiling_jobs.driver.orders import read_json
 from profiling_jobs.errors import HeadroomError
-from profiling_jobs.in_words import lasting
-from profiling_jobs.orders import read_json
+from profiling_jobs.telling.in_words import lasting
 
 from . import Finding, Patient
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.settings import JobSettings, SparkSettings
 from pipelines.world import STORE
-from profiling_jobs.in_words import brief_s, kind, lasting
+from profiling_jobs.telling.in_words import brief_s, kind, lasting
 
 from . import Finding, Patient
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from profiling_jobs import plans
+from profiling_jobs.driver.orders import read_json, write_json
 from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.orders import read_json, write_json
 from profiling_jobs.ports import Plan
 
 

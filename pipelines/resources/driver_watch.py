@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from profiling_jobs.driver.orders import Ended
 from profiling_jobs.errors import HeadroomError
-from profiling_jobs.orders import Ended
 
 from .deployment_records import Record, Records
 from .local_drivers import LocalDrivers

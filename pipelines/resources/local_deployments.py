@@ -20,8 +20,9 @@ from models.quantities import Unknown
 from pipelines.owner import Owner
 from pipelines.processes import Process
 from pipelines.settings import SparkSettings
-from profiling_jobs import before_start, plans
+from profiling_jobs import plans
 from profiling_jobs.brokers import Brokers
+from profiling_jobs.driver import before_start
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from profiling_jobs.ports import Plan, Rescaled, Status
 

@@ -20,9 +20,9 @@ from pipelines.owner import Owner
 from pipelines.processes import Process, marked
 from pipelines.settings import SparkSettings
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.channel import ControlClient, write_token
+from profiling_jobs.driver.channel import ControlClient, write_token
+from profiling_jobs.driver.orders import Ended, Listening, Orders
 from profiling_jobs.errors import HeadroomError, NotReady
-from profiling_jobs.orders import Ended, Listening, Orders
 
 from .deployment_records import Record, Records
 from .spark import MASTER, ExecutorProcess, LocalSpark

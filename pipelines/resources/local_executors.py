@@ -20,9 +20,9 @@ from models.quantities import Unknown
 from pipelines.owner import Owner
 from pipelines.processes import marked
 from profiling_jobs.errors import NotReady
-from profiling_jobs.executor_signals import ExecutorReading
-from profiling_jobs.process_times import ProcessTable
-from profiling_jobs.spark_page import SparkPage, Work
+from profiling_jobs.signals.executor_signals import ExecutorReading
+from profiling_jobs.signals.process_times import ProcessTable
+from profiling_jobs.signals.spark_page import SparkPage, Work
 
 from .ports import HOST
 from .spark import BACKEND, ExecutorProcess, LocalSpark

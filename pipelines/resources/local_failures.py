@@ -25,8 +25,8 @@ from typing import Any
 from models.quantities import FAILURE_KINDS
 from pipelines.owner import Owner
 from pipelines.processes import Process, descendants
+from profiling_jobs.driver.orders import read_json, write_json
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
-from profiling_jobs.orders import read_json, write_json
 from profiling_jobs.ports import Injection
 
 from .kafka import EmbeddedBroker

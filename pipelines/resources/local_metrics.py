@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Protocol
 
 from models.quantities import Unknown
-from profiling_jobs import signals
 from profiling_jobs.errors import HeadroomError, NotReady
-from profiling_jobs.executor_signals import ExecutorMeter, ExecutorReading
-from profiling_jobs.latency import LatencyWindow
 from profiling_jobs.ports import Broker, Commit, ExecutorSample, Offsets, Plan, Sample, Status
-from profiling_jobs.standing import Stand, Standing
+from profiling_jobs.signals import backlog
+from profiling_jobs.signals.executor_signals import ExecutorMeter, ExecutorReading
+from profiling_jobs.signals.latency import LatencyWindow
+from profiling_jobs.signals.standing import Stand, Standing
 
 SLOW_EVERY_S = 4.0  # at least every 5 s, as agreed
 STALE_S = 15.0  # judgement: an older status says nothing about now; a busy machine may answer late
@@ -223,7 +223,7 @@ def _sample(job: _Job, stand: Stand, head: _Head) -> Sample:
         committed=stand.ends,
         committed_source=stand.source,
         log_start=head.starts,
-        lag_records=signals.lag(head.ends, stand.ends, head.starts),
+        lag_records=backlog.lag(head.ends, stand.ends, head.starts),
         last_batch=position if isinstance(position, Unknown) else position.batch,
         last_commit_at_s=stand.last_commit_at_s,
         run_id=slow.run_id,

@@ -19,13 +19,13 @@ from pathlib import Path
 from pipelines.owner import Owner
 from pipelines.processes import Process
 from pipelines.settings import SparkSettings
-from profiling_jobs import recording
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.rates import Schedule
-from profiling_jobs.recorded import Recorded
-from profiling_jobs.recorder import Request
-from profiling_jobs.replay_plan import Achieved, Control, Replay
+from profiling_jobs.recording import driver as recording
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.recording.recorder import Request
+from profiling_jobs.replay.rates import Schedule
+from profiling_jobs.replay.replay_plan import Achieved, Control, Replay
 
 from . import ivy, jars
 from .spark import LOGGING, LocalSpark
@@ -65,7 +65,7 @@ class LocalReplay:
             raise Unsafe(f"{self._role} runs already: stop it first")
         shutil.rmtree(self.folder, ignore_errors=True)
         plan = replace(plan, folder=self.folder, conf={**self._spark.conf(), **plan.conf})
-        process = self._spark.start(self._role, "profiling_jobs.replay", plan.write(), plan.brokers)
+        process = self._spark.start(self._role, "profiling_jobs.replay.driver", plan.write(), plan.brokers)
         until = time.monotonic() + timeout_s
         while self._control.started_s is None:
             self._check(process)
@@ -152,7 +152,7 @@ class LocalRecording:
         request = replace(request, folder=request.folder.resolve())
         conf = {**self._spark.conf(), "spark.master": f"local[{files}]", "spark.ui.enabled": "false"}
         path = recording.Orders(request, brokers, conf, files).write(folder / "orders.json")
-        return self._spark.start(self._role, "profiling_jobs.recording", path, brokers)
+        return self._spark.start(self._role, "profiling_jobs.recording.driver", path, brokers)
 
     def run(self, request: Request, brokers: Brokers, *, timeout_s: float, files: int = 2) -> Recorded:
         """Record, and wait for the end. What goes wrong is said with the words of the recording."""

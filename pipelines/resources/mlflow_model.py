@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.plain_json import read, written
 from models.quantities import Interval, Misuse, Unknown
-from profiling_jobs.model_documents import Document, digest, rebuilt, schema_refused
+from profiling_jobs.learning.model_documents import Document, digest, rebuilt, schema_refused
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from profiling_jobs.model_documents import Document, job_and_kind
+from profiling_jobs.learning.model_documents import Document, job_and_kind
 
 MOST_CHARACTERS = 4900  # MLflow's database keeps 5000
 

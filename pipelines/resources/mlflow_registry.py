@@ -20,7 +20,7 @@ from models.arguments import whole
 from models.plain_json import read, written
 from models.quantities import Unknown
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.model_documents import (
+from profiling_jobs.learning.model_documents import (
     TAKEN,
     Document,
     check_registration,

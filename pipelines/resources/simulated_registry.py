@@ -8,7 +8,7 @@ from models.quantities import Unknown
 from models.simulation.refusals import Refused
 from models.simulation.registry import MemoryRegistry
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.model_documents import Document, check_registration, job_and_kind
+from profiling_jobs.learning.model_documents import Document, check_registration, job_and_kind
 from profiling_jobs.ports import ModelVersion
 
 

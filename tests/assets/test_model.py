@@ -19,12 +19,12 @@ from pipelines.modelling import Modelling, ModellingResource, purpose
 from pipelines.resources.mlflow_registry import MlflowRegistry
 from pipelines.resources.simulated_registry import SimulatedRegistry
 from pipelines.settings import JobSettings, MlflowSettings
-from profiling_jobs.champions import Champions
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.evaluation_record import Evaluation
-from profiling_jobs.judging import CHECKS
+from profiling_jobs.learning.champions import Champions
+from profiling_jobs.learning.judging import CHECKS
+from profiling_jobs.learning.promoting import Purpose, Room
+from profiling_jobs.loop.evaluation_record import Evaluation
 from profiling_jobs.ports import Registry, Store
-from profiling_jobs.promoting import Purpose, Room
 
 Fill = Callable[..., None]
 ALL = (model.capacity_model, model.workload_model, model.latency_model, model.recovery_model)

@@ -15,7 +15,7 @@ from models.latency import LatencyModel
 from models.quantities import Interval, Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 from models.workload import fit_forecast
-from profiling_jobs.verdicts import Drilled
+from profiling_jobs.learning.verdicts import Drilled
 
 
 def runs(*sizes: int, latency: bool = True) -> list[Measurement]:

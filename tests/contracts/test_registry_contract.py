@@ -17,11 +17,11 @@ from models.simulation.registry import MemoryRegistry
 from pipelines.resources.mlflow_registry import MlflowRegistry
 from pipelines.resources.simulated_registry import SimulatedRegistry
 from pipelines.settings import MlflowSettings
-from profiling_jobs import champions
-from profiling_jobs.champions import Champions
-from profiling_jobs.engine_inputs import EngineInputs
 from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.model_documents import document, training
+from profiling_jobs.learning import champions
+from profiling_jobs.learning.champions import Champions
+from profiling_jobs.learning.engine_inputs import EngineInputs
+from profiling_jobs.learning.model_documents import document, training
 from profiling_jobs.ports import ModelVersion, Registry
 
 CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]

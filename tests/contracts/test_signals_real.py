@@ -21,8 +21,8 @@ import pytest
 
 from models.quantities import Unknown
 from profiling_jobs.ports import Function
-from profiling_jobs.sampler import Sampler
-from profiling_jobs.timeline import Timeline
+from profiling_jobs.signals.sampler import Sampler
+from profiling_jobs.signals.timeline import Timeline
 
 pytestmark = [
     pytest.mark.real,

@@ -28,14 +28,14 @@ from pipelines.owner import cleanup
 from pipelines.resources import java
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import World
-from profiling_jobs import drill_prediction
-from profiling_jobs.drill_prediction import Models
-from profiling_jobs.drilling import Drilling, planned
+from profiling_jobs.drills import drill_prediction
+from profiling_jobs.drills.drill_prediction import Models
+from profiling_jobs.drills.drilling import Drilling, planned
+from profiling_jobs.drills.standstill import lesson
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Plan, Source
-from profiling_jobs.profiling import Profiling
-from profiling_jobs.profiling_record import measured, overheads_s
-from profiling_jobs.standstill import lesson
+from profiling_jobs.probing.profiling import Profiling
+from profiling_jobs.probing.profiling_record import measured, overheads_s
 
 pytestmark = pytest.mark.real
 

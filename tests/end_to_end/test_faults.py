@@ -22,9 +22,9 @@ from pipelines.processes import marked
 from pipelines.resources import java
 from pipelines.settings import Settings
 from pipelines.world import World
-from profiling_jobs.copies import Copies, Copy
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.probe import ProbeRun, Rules
+from profiling_jobs.probing.copies import Copies, Copy
+from profiling_jobs.probing.probe import ProbeRun, Rules
 
 pytestmark = pytest.mark.real
 
@@ -150,7 +150,7 @@ def test_our_own_death_in_the_middle_of_a_probe(folder: Path) -> None:
     (project / "headroom.toml").write_text(TOML)
     code = (
         "import os\nfrom pathlib import Path\nfrom pipelines import config, job_plans, world\n"
-        "from profiling_jobs.profiling import Profiling\n"
+        "from profiling_jobs.probing.profiling import Profiling\n"
         "found = config.load(Path('headroom.toml'), environment={})\n"
         "job, folder = found.jobs['enrichment'], Path('.headroom')\n"
         "with world.opened(found, folder) as here:\n"

@@ -19,7 +19,7 @@ from pipelines.demo_show import Bars, Lines, columns, summary, where_to_click
 from pipelines.owner import holder, owner_id
 from pipelines.pages import Addresses
 from pipelines.processes import marked
-from profiling_jobs.champions import Champions
+from profiling_jobs.learning.champions import Champions
 
 HEADROOM = (sys.executable, "-c", "from pipelines.command_line import main; main()")
 PATIENCE_S = 900.0  # a machine with nothing else to do takes a minute

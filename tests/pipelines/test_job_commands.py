@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pipelines import times
 from pipelines.command_line import main
 from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.evaluation_record import Evaluation
+from profiling_jobs.loop.evaluation_record import Evaluation
 from profiling_jobs.ports import Control
 
 TOML = """

@@ -8,7 +8,7 @@ import pytest
 from pipelines import config, sensors
 from pipelines.jobs import all_jobs
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.evaluation_record import Evaluation
+from profiling_jobs.loop.evaluation_record import Evaluation
 
 NOW_S = 6_000_030.0
 TOML = """

@@ -37,15 +37,15 @@ from pipelines.resources.simulated import (
     SimulatedMetrics,
 )
 from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.applying import Applied, apply
-from profiling_jobs.champions import Champions, export, path_of
-from profiling_jobs.engine_inputs import EngineInputs
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.evaluation import Evaluation, evaluate
-from profiling_jobs.loop import EveryTick, InCharge, Loop
-from profiling_jobs.model_documents import document, training
+from profiling_jobs.learning.champions import Champions, export, path_of
+from profiling_jobs.learning.engine_inputs import EngineInputs
+from profiling_jobs.learning.model_documents import document, training
+from profiling_jobs.loop.applying import Applied, apply
+from profiling_jobs.loop.evaluation import Evaluation, evaluate
+from profiling_jobs.loop.ground import EveryTick, InCharge, Loop
 from profiling_jobs.ports import Directive, Function, Plan, Rescaled
-from profiling_jobs.sampler import Sampler
+from profiling_jobs.signals.sampler import Sampler
 
 PER_EXECUTOR_RPS = 1_000.0
 OVERHEAD_S = 0.3

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profiling_jobs.channel import ControlServer
+from profiling_jobs.driver.channel import ControlServer
+from profiling_jobs.driver.orders import Ended, Listening, Orders
+from profiling_jobs.driver.progress import ProgressFile
 from profiling_jobs.errors import NotReady
-from profiling_jobs.orders import Ended, Listening, Orders
-from profiling_jobs.progress import ProgressFile
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from pipelines.owner import Owner
 from pipelines.processes import Process
 from pipelines.resources.local_executors import LocalExecutors
 from pipelines.resources.spark import ExecutorProcess, LocalSpark
-from profiling_jobs.process_times import ProcessTable, Times
-from profiling_jobs.spark_page import Work
+from profiling_jobs.signals.process_times import ProcessTable, Times
+from profiling_jobs.signals.spark_page import Work
 
 pytestmark = pytest.mark.fast
 

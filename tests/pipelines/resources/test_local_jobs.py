@@ -20,12 +20,12 @@ from pipelines.resources.local_deployments import LocalDeployments
 from pipelines.resources.local_failures import LocalFailures
 from pipelines.resources.spark import LocalSpark
 from pipelines.settings import SparkSettings
-from profiling_jobs import progress
-from profiling_jobs.batch_files import read_batches
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.checkpoint import Checkpoint, Position
+from profiling_jobs.driver import progress
+from profiling_jobs.driver.batch_files import read_batches
 from profiling_jobs.jobs import enrichment
 from profiling_jobs.ports import Function, Plan, Script
+from profiling_jobs.signals.checkpoint import Checkpoint, Position
 
 pytestmark = [
     pytest.mark.real,

@@ -13,8 +13,8 @@ from models.quantities import Unknown
 from pipelines.resources import local_metrics
 from pipelines.resources.local_metrics import LocalMetrics
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.executor_signals import ExecutorReading
 from profiling_jobs.ports import ExecutorSample, Function, Offsets, Plan, Sample, Status
+from profiling_jobs.signals.executor_signals import ExecutorReading
 
 pytestmark = pytest.mark.fast
 

@@ -24,10 +24,10 @@ from pipelines.resources.kafka_broker import KafkaBroker
 from pipelines.resources.local_replay import LocalRecording, LocalReplay
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.rates import Schedule
-from profiling_jobs.recorded import Recorded
-from profiling_jobs.recorder import Request
-from profiling_jobs.replay_plan import Control, Replay
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.recording.recorder import Request
+from profiling_jobs.replay.rates import Schedule
+from profiling_jobs.replay.replay_plan import Control, Replay
 
 PATIENCE_S = 240.0
 
@@ -248,10 +248,10 @@ FULL = """
 set -e
 mount -t tmpfs -o size=3m none "$1"
 cp "$2" "$1/orders.json"
-"$3" -m profiling_jobs.recording "$1/orders.json" 2> "$4/first.log" && exit 3
+"$3" -m profiling_jobs.recording.driver "$1/orders.json" 2> "$4/first.log" && exit 3
 ls "$1/data" > "$4/first.txt"; ls "$1/slices" >> "$4/first.txt"
 mount -o remount,size=100m "$1"
-"$3" -m profiling_jobs.recording "$1/orders.json" 2> "$4/second.log"
+"$3" -m profiling_jobs.recording.driver "$1/orders.json" 2> "$4/second.log"
 cp -r "$1" "$4/kept"
 """
 
@@ -270,7 +270,7 @@ def test_a_disk_that_fills_up_ends_it_with_one_sentence_and_it_goes_on_afterward
         pytest.skip("this user may not mount a small file system")
     from kafka import KafkaProducer
 
-    from profiling_jobs.recording import Orders
+    from profiling_jobs.recording.driver import Orders
 
     broker.create("large", partitions=2)
     producer = KafkaProducer(**brokers.client(), linger_ms=20)

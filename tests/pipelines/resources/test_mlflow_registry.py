@@ -34,11 +34,11 @@ from pipelines.resources import mlflow_model, mlflow_pages
 from pipelines.resources.mlflow_registry import MlflowRegistry
 from pipelines.resources.mlflow_store import MlflowStore
 from pipelines.settings import MlflowSettings
-from profiling_jobs import champions
-from profiling_jobs.champions import Champions
-from profiling_jobs.engine_inputs import EngineInputs
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.model_documents import KINDS, digest, document, training
+from profiling_jobs.learning import champions
+from profiling_jobs.learning.champions import Champions
+from profiling_jobs.learning.engine_inputs import EngineInputs
+from profiling_jobs.learning.model_documents import KINDS, digest, document, training
 from profiling_jobs.ports import ModelVersion
 
 CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from models.quantities import Misuse
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.event_time import JsonField
 from profiling_jobs.jobs import JOBS, fixed_settings, json_events, load
+from profiling_jobs.replay.event_time import JsonField
 
 START_S = 1_763_000_000.0
 JSON = sorted(set(JOBS) - {"word-count", "enrichment"})

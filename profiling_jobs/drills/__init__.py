@@ -1,0 +1,1 @@
+"""How long does the job take to come back when something fails?"""

@@ -1,0 +1,1 @@
+"""What runs inside the driver of somebody's job, beside his program?"""

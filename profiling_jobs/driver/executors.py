@@ -1,0 +1,115 @@
+"""How many executors does this driver have, and how is that changed under the running query?
+
+Structured Streaming plans every micro-batch anew, so executors may come and go between two of them. Through
+the driver's own scheduler: ask the cluster for the wanted total, which grows and caps, and kill what is
+over it. Nothing is believed that is not seen: a change is done when the number registered is the wanted
+one.
+
+Spark's own `SparkContext.killExecutors` also lowers the total by as many as it kills; after a total that
+was already lowered, lost executors would never be replaced. Hence the call one level below, which does not.
+A standalone cluster gives a new application every free slot before anybody can say how many are wanted, so
+the surplus is ended by its number before it has registered (`claim`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import Misconfigured, NotReady
+
+POLL_S = 0.1
+STANDALONE = "StandaloneSchedulerBackend"
+
+
+class Executors:
+    """The executors of one Spark application."""
+
+    def __init__(self, spark: Any, *, slots: int | None = None) -> None:
+        self._jvm = spark._jvm
+        self._context = spark.sparkContext._jsc.sc()
+        self._slots = slots
+        self._changing = threading.Lock()
+        self.application_id = str(spark.sparkContext.applicationId)
+        self.wanted = 0
+
+    def ids(self) -> tuple[str, ...]:
+        """The registered ones, oldest first."""
+        return tuple(sorted(filter(None, self._context.getExecutorIds().mkString(",").split(",")), key=int))
+
+    def claim(self, count: int) -> None:
+        """Right after the start: ask for the wanted total, and end the surplus that was started already."""
+        self._request(count)
+        backend = self._context.schedulerBackend()
+        if self._slots and backend.getClass().getSimpleName() == STANDALONE:
+            backend.doKillExecutors(self._sequence(str(number) for number in range(count, self._slots)))
+
+    def settle(self, count: int, *, timeout_s: float) -> float:
+        """Change to `count` executors and see it done; the seconds it took.
+
+        When it cannot be done in time the total of before is asked for again.
+        """
+        if count < 1:
+            raise Misconfigured("scale_out", f"must be at least 1 executor, got {count}")
+        if not self._changing.acquire(blocking=False):
+            raise NotReady(f"the change to {self.wanted} executors is not over yet: try again")
+        try:
+            before, begun = self.wanted, time.monotonic()
+            self._request(count)
+            try:
+                self._reach(count, until=begun + timeout_s)
+            except NotReady:
+                if before and before != count:
+                    self._request(before)
+                    self._kill(self.ids()[before:])
+                raise
+            return time.monotonic() - begun
+        finally:
+            self._changing.release()
+
+    def _reach(self, count: int, *, until: float) -> None:
+        killed: set[str] = set()
+        begun = time.monotonic()
+        while len(ids := self.ids()) != count:
+            # The newest have the least state and the coldest workers.
+            surplus = [one for one in ids[count:] if one not in killed]
+            if surplus:
+                self._kill(surplus)
+                killed.update(surplus)
+            if time.monotonic() > until:
+                waited = time.monotonic() - begun
+                if len(ids) > count:
+                    raise NotReady(
+                        f"{len(ids)} executors are still registered after {waited:.0f} s, not {count}"
+                    )
+                slots = f" of {self._slots}" if self._slots else ""
+                raise NotReady(
+                    f"{len(ids)} of {count} executors registered within {waited:.0f} s: {count - len(ids)} "
+                    f"found no free slot{slots} or did not start; stop another job, raise spark.slots, or "
+                    "raise spark.scale_timeout_s"
+                )
+            time.sleep(POLL_S)
+
+    def _request(self, count: int) -> None:
+        self.wanted = count
+        empty = getattr(self._jvm.scala.collection.immutable.Map, "from")(
+            self._scala(self._jvm.java.util.HashMap())
+        )
+        self._context.requestTotalExecutors(count, 0, empty)
+
+    def _kill(self, ids: Iterable[str]) -> None:
+        chosen = list(ids)
+        if chosen:
+            # Not adjusting the total, not counted as failures, also when busy: their tasks run again.
+            self._context.schedulerBackend().killExecutors(self._sequence(chosen), False, False, True)
+
+    def _sequence(self, items: Iterable[str]) -> Any:
+        names = self._jvm.java.util.ArrayList()
+        for item in items:
+            names.add(item)
+        return self._scala(names).toSeq()
+
+    def _scala(self, collection: Any) -> Any:
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(collection)

@@ -1,0 +1,80 @@
+"""How does a program that makes its own Spark session get one with our settings?
+
+`SparkSession.builder.getOrCreate()` stays the program's own call. What the deployment has set is in a
+properties file that Spark reads first, and is taken out of the builder where the program sets it too;
+everything else the program sets is kept. The first session it makes is handed to us before the program sees
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import Misconfigured
+from ..ports import Script
+from .orders import Orders
+
+
+def conf(orders: Orders) -> dict[str, str]:
+    """The settings that win over the program's."""
+    found = dict(orders.conf)
+    if orders.plan.state_partitions is not None:
+        found["spark.sql.shuffle.partitions"] = str(orders.plan.state_partitions)
+    # Otherwise the number of tasks of a stateless job differs from batch to batch.
+    found.setdefault("spark.sql.adaptive.streaming.stateless.enabled", "false")
+    found.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, search_path(orders))))
+    return found
+
+
+def search_path(orders: Orders) -> list[Path]:
+    """Where modules of the program are looked for, by the driver and by its executors."""
+    if isinstance(orders.plan.program, Script):
+        return [script(orders).parent, orders.project]
+    return [orders.project]
+
+
+def script(orders: Orders) -> Path:
+    """The program's file."""
+    program = orders.plan.program
+    path = orders.project / (program.path if isinstance(program, Script) else "")
+    if not path.is_file():
+        raise Misconfigured(f"job.{orders.plan.job}.script", f"there is no file {path}")
+    return path
+
+
+def put_in_place(orders: Orders, *, attach: Callable[[Any], None], say: Callable[[str], None]) -> None:
+    """From now on every session of this process is ours as well. `attach` is given each of them."""
+    from pyspark.sql import SparkSession
+
+    ours = conf(orders)
+    file = orders.folder / "spark.conf"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as lines:
+        for key, value in ours.items():
+            escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
+            lines.write(f"{key}={escaped}\n")
+    # A file, not the command line, which everybody on the machine can read. The cluster's secret is in its
+    # own defaults, which a properties file would otherwise replace.
+    submit = f"--load-spark-defaults --properties-file {shlex.quote(str(file))} pyspark-shell"
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit
+    builder = SparkSession.Builder
+    original = builder.getOrCreate
+
+    def get_or_create(self: Any) -> Any:
+        for key in sorted(set(self._options) & set(ours)):
+            self._options.pop(key)
+            say(f"{key} is set by the program and by Headroom, which wins")
+        session = original(self)
+        master = session.sparkContext.master
+        if master != ours.get("spark.master", master):
+            raise Misconfigured(
+                f"job.{orders.plan.job}.script",
+                f"makes its own SparkContext on {master}: use SparkSession.builder.getOrCreate()",
+            )
+        attach(session)
+        return session
+
+    builder.getOrCreate = get_or_create  # type: ignore[method-assign]

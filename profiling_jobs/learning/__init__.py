@@ -1,0 +1,1 @@
+"""How do measurements become models, and how does a model take charge?"""

@@ -1,0 +1,203 @@
+"""How does a model take charge, and what happens when it may not?
+
+    data in the store -> document | Unknown -> checks -> registered as challenger, with its verdicts
+        none failed   -> champion: the registry's alias, and the file that ticks read
+        one failed    -> the old champion stays in charge; without one there is none, and control holds
+
+The verdicts are part of the document, which the registry signs: what failed carries that with it, and
+`champions` puts nothing in charge that failed or was never checked. So there is no way around.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from models.plain_json import read, written
+from models.quantities import Unknown
+
+from ..ports import ModelVersion, Registry, Store
+from . import champions, fitting, judging, training, workload_history
+from .champions import Champions
+from .model_documents import Document, checked, model_name
+from .verdicts import Evidence, Verdict, failed
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What the models of one job are for: what decisions will ask of them."""
+
+    job: str
+    horizon_s: float
+    """How far a decision looks: models.control.Settings.horizon_s."""
+    candidates: tuple[int, ...]
+    failure_kinds: tuple[str, ...] = ()
+    target_s: float = math.inf
+    confidence: float = 0.95
+    limit_records: float = math.inf
+    trigger_s: float = 0.0
+    tasks: int | None = None
+    """Kafka or state partitions, where capacity moves in waves."""
+    latency_bound_ms: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where models are made: what is known, where versions are kept, and what ticks read."""
+
+    store: Store
+    registry: Registry
+    folder: Path
+    """`.headroom`."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of one refit."""
+
+    job: str
+    kind: str
+    document: Document | Unknown
+    verdicts: tuple[Verdict, ...]
+    version: int | None
+    """As it was registered; None when there was nothing to fit."""
+    champion: int | None
+    """The version in charge now."""
+    promoted: bool
+    said: str
+    """One sentence for a person."""
+    picture: bytes = field(default=b"", repr=False)
+    evidence: Evidence = field(default=Evidence(), repr=False)
+    """What it was held against."""
+
+
+Draw = Callable[[Purpose, Document, Evidence], bytes]
+
+
+def nothing_drawn(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+    """No picture."""
+    return b""
+
+
+def refit(kind: str, purpose: Purpose, room: Room, *, draw: Draw = nothing_drawn, run_id: str = "") -> Made:
+    """Fit one kind of model from what is known, check it, register it, and put it in charge if it may."""
+    before = Champions.load(room.folder, purpose.job)
+    document = fitted(kind, purpose, room.store, before)
+    evidence = evidence_of(purpose, room.store, before)
+    return put_forward(kind, document, purpose, room, evidence=evidence, draw=draw, run_id=run_id)
+
+
+def fitted(kind: str, purpose: Purpose, store: Store, before: Champions) -> Document | Unknown:
+    """The document that the data allow."""
+    job = purpose.job
+    if kind == "workload":
+        arrivals = training.arrivals(store, job)
+        return fitting.fit_workload(arrivals, horizon_s=purpose.horizon_s, seed=purpose.seed)
+    if kind == "capacity":
+        return fitting.fit_capacity(
+            training.measured(store, job),
+            limit_records=purpose.limit_records,
+            trigger_s=purpose.trigger_s,
+            tasks=purpose.tasks,
+        )
+    if kind == "latency":
+        return fitting.fit_latency(training.measured(store, job), capacity=before.capacity)
+    lived = training.events(store, job)
+    return fitting.fit_recovery(training.lessons(lived, capacity=before.capacity, engine=before.engine))
+
+
+def evidence_of(purpose: Purpose, store: Store, before: Champions) -> Evidence:
+    """What a model of this job is held against."""
+    return Evidence(
+        candidates=purpose.candidates,
+        horizon_s=purpose.horizon_s,
+        failure_kinds=purpose.failure_kinds,
+        events=training.events(store, purpose.job),
+        capacity=before.capacity,
+        engine=before.engine,
+        forecaster=before.forecaster,
+        arrivals=workload_history.history(store, purpose.job),
+    )
+
+
+def put_forward(
+    kind: str,
+    document: Document | Unknown,
+    purpose: Purpose,
+    room: Room,
+    *,
+    evidence: Evidence,
+    draw: Draw = nothing_drawn,
+    run_id: str = "",
+) -> Made:
+    """Check and register a document; it is promoted exactly when no check failed.
+
+    One that is the newest version already, to the last digit, is not registered again.
+    """
+    job, name = purpose.job, model_name(purpose.job, kind)
+    current = champions.exported(room.folder, job, kind)
+    champion = None if isinstance(current, Unknown) else current.version
+    if isinstance(document, Unknown):
+        said = f"{name} could not be fitted: {document.reason}. {_in_charge(champion)}"
+        needed = kind != "latency" or purpose.latency_bound_ms is not None
+        verdicts = judging.not_judged(kind, document, needed=needed)
+        return Made(job, kind, document, verdicts, None, champion, False, said, evidence=evidence)
+    verdicts = judging.judged(document, evidence)
+    document = checked(document, [verdict.to_json() for verdict in verdicts])
+    refused = failed(verdicts)
+    said = _refused(refused, champion) if refused else "It passed its checks and was put in charge."
+    picture = draw(purpose, document, evidence)
+    made = room.registry.load(name, alias="challenger")
+    known = isinstance(made, ModelVersion) and made.document == read(written("document", document))
+    if isinstance(made, Unknown) or not known:
+        made = room.registry.register(
+            name, document, tags=_tags(verdicts, run_id), picture=picture, about=_about(said, verdicts)
+        )
+    again = "Nothing is new: " if known else ""
+    if refused:
+        said = f"{again}{name} version {made.version} is not put in charge. {said}"
+    else:
+        champions.promote(room.registry, room.folder, job=job, kind=kind, version=made.version)
+        champion = made.version
+        said = f"{again}{name} version {made.version} passed its checks and is in charge."
+    return Made(job, kind, document, verdicts, made.version, champion, not refused, said, picture, evidence)
+
+
+def _refused(refused: Sequence[Verdict], champion: int | None) -> str:
+    why = "; ".join(f"{verdict.name}: {verdict.said}" for verdict in refused)
+    return f"Refused by {why}. {_in_charge(champion)}"
+
+
+def _in_charge(champion: int | None) -> str:
+    if champion is None:
+        return "There is no champion: what depends on it is held."
+    return f"Version {champion} stays in charge."
+
+
+def _tags(verdicts: Sequence[Verdict], run_id: str) -> dict[str, str]:
+    refused = failed(verdicts)
+    found = {"checks": "failed" if refused else "passed"}
+    if refused:
+        found["failed_checks"] = ", ".join(verdict.name for verdict in refused)
+    return found | ({"dagster_run": run_id} if run_id else {})
+
+
+def _about(said: str, verdicts: Sequence[Verdict]) -> str:
+    rows = "\n".join(f"| {v.name} | {v.outcome} | {v.said} |" for v in verdicts)
+    return f"{said}\n\n| check | | |\n|---|---|---|\n{rows}"
+
+
+def refit_all(
+    purpose: Purpose, room: Room, *, draw: Mapping[str, Draw] | None = None, run_id: str = ""
+) -> dict[str, Made]:
+    """All four, capacity before latency, which is read against it."""
+    drawn: Mapping[str, Draw] = draw or {}
+    return {
+        kind: refit(kind, purpose, room, draw=drawn.get(kind, nothing_drawn), run_id=run_id) for kind in ORDER
+    }
+
+
+ORDER: Sequence[str] = ("capacity", "workload", "latency", "recovery")

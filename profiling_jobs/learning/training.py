@@ -1,0 +1,146 @@
+"""From which data are the models of a job made?
+
+    workload    arrivals: recordings, and what the loop has seen since (workload_history)
+    capacity    the newest profile, without what it has contradicted itself, and live stretches
+    latency     the same measurements, where a latency was measured
+    recovery    every failure and change of the scale-out that was lived through, drills first of all; a
+                drill teaches the standstill that it amounts to (standstill), which needs the capacity
+
+Live stretches that overlap a recovery are left out: a job that works off a backlog, or is down, shows
+something else than what it can sustain. So are live stretches that contradict the profile: the smaller
+capacity is believed, and how many were left out is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from models.capacity import CapacityModel
+from models.capacity.brackets import CONTRADICTION
+from models.downtime import DowntimeModel
+from models.quantities import Measurement, RecoveryEvent, Unknown
+from models.series import Grid
+
+from ..drills import standstill
+from ..drills.drill_prediction import Models, at_its_pace
+from ..ports import Store
+from ..probing import profiling_record
+from . import workload_history
+from .engine_inputs import EngineInputs
+
+GIVEN_UP_S = 900.0  # of a recovery that never ended: when control gives it up
+
+Event = tuple[RecoveryEvent, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements that models are fitted to."""
+
+    measurements: tuple[Measurement, ...]
+    overheads_s: Mapping[int, float] | Unknown
+    profile: str | None
+    """Which search they come from; None: only the live job has shown anything."""
+    from_s: float | None
+    to_s: float | None
+    in_recovery: int = 0
+    """Live stretches left out because the job was recovering."""
+    contradicting: int = 0
+    """Live stretches left out because the profile says otherwise."""
+
+
+def measured(store: Store, job: str) -> Measured:
+    """What profiling and the live job have shown so far."""
+    kept = store.measurements(job)
+    document = store.document(job, profiling_record.DOCUMENT)
+    session = None if document is None else str(document["session"])
+    found = profiling_record.measured(store, job)
+    profile = (
+        tuple(one for _, _, one in kept if one.origin == "profile") if isinstance(found, Unknown) else found
+    )
+    lived = [(at_s, one) for _, at_s, one in kept if one.origin == "live"]
+    calm = [(at_s, one) for at_s, one in lived if not _recovering(at_s, one, store.events(job))]
+    agreed = [(at_s, one) for at_s, one in calm if not _contradicts(one, profile)]
+    times = [at_s for _, at_s, one in kept if one.origin == "profile"] + [at_s for at_s, _ in agreed]
+    return Measured(
+        measurements=(*profile, *(one for _, one in agreed)),
+        overheads_s=profiling_record.overheads_s(store, job),
+        profile=session,
+        from_s=min(times, default=None),
+        to_s=max(times, default=None),
+        in_recovery=len(lived) - len(calm),
+        contradicting=len(calm) - len(agreed),
+    )
+
+
+def events(store: Store, job: str) -> tuple[Event, ...]:
+    """What was lived through, by time, with its details."""
+    return store.events(job)
+
+
+def drills(found: Sequence[Event]) -> tuple[Event, ...]:
+    """Those of them that can be predicted: the load and the lag before the failure are known."""
+    return tuple(
+        (event, details)
+        for event, details in found
+        if all(isinstance(details.get(name), int | float) for name in _NEEDED)
+    )
+
+
+def lessons(
+    found: Sequence[Event], *, capacity: CapacityModel | Unknown, engine: EngineInputs | Unknown
+) -> tuple[RecoveryEvent, ...]:
+    """What each event teaches of downtime: a standstill where that can be said, else what was measured."""
+    if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
+        return tuple(event for event, _ in found)
+    models = foretelling(capacity, engine, DowntimeModel())
+    known = {id(event) for event, _ in drills(found)}
+
+    def one(event: RecoveryEvent, details: Mapping[str, Any]) -> RecoveryEvent:
+        if id(event) not in known:
+            return event
+        told = standstill.lesson(event, details, at_its_pace(models, event.scale_out, details))
+        return event if isinstance(told, Unknown) else told
+
+    return tuple(one(event, details) for event, details in found)
+
+
+def foretelling(capacity: CapacityModel, engine: EngineInputs, downtime: DowntimeModel) -> Models:
+    """What recoveries are foretold with."""
+    return Models(
+        capacity=capacity,
+        downtime=downtime,
+        overhead_s=engine.overhead_s,
+        limit_records=engine.limit_records,
+        trigger_s=engine.trigger_s,
+    )
+
+
+_NEEDED = ("rate_rps", "lag_before_records", "band_s", "longest_s")
+
+
+def arrivals(store: Store, job: str) -> Grid | Unknown:
+    """The job's arrival rate, with what the loop has seen since the last time."""
+    workload_history.remember_live(store, job)
+    return workload_history.history(store, job)
+
+
+def _recovering(at_s: float, one: Measurement, lived: Sequence[Event]) -> bool:
+    """Was some failure or change being worked off while this stretch was measured? `at_s` is its end."""
+    return any(
+        event.failed_at_s < at_s
+        and at_s - one.duration_s < event.failed_at_s + min(event.recovery_s, GIVEN_UP_S)
+        for event, _ in lived
+    )
+
+
+def _contradicts(one: Measurement, profile: Sequence[Measurement]) -> bool:
+    """Does the profile say that this cannot be?"""
+    here = [other for other in profile if other.scale_out == one.scale_out]
+    if one.sustained:
+        saturated = [other.throughput_rps for other in here if not other.sustained]
+        return bool(saturated) and one.throughput_rps > (1.0 + CONTRADICTION) * max(saturated)
+    sustained = [other.throughput_rps for other in here if other.sustained]
+    return bool(sustained) and max(sustained) > (1.0 + CONTRADICTION) * one.throughput_rps

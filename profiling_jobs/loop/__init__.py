@@ -1,0 +1,1 @@
+"""What happens to a job at every evaluation interval?"""

@@ -1,0 +1,84 @@
+"""What do people, windows and experiments say about a job now? Rows of the store, as control reads them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from models.control import Directives, Injected, Pause, Pin, State
+from models.quantities import Unknown
+
+from ..errors import HeadroomError
+from ..ports import Directive
+from .changes import Order, Outcome
+from .ground import Loop
+from .live_state import Memory
+
+
+def directives(job: str, *, loop: Loop, memory: Memory, now_s: float) -> Directives:
+    """All of them, for one tick."""
+    found = {each.kind: each for each in loop.store.directives(job, now_s=now_s)}
+    pause, pin, hold = found.get("pause"), found.get("pin"), found.get("hold")
+    if pause is None and hold is not None and memory.control.foreign is None:
+        pause = hold  # the foreign edit was forgotten with the control state, the hold was not
+    resumed = [float(row["at_s"]) for row in loop.store.audit(job) if row["what"] == "resume"]
+    return Directives(
+        pause=None if pause is None else Pause(pause.who, pause.why, _until_s(pause)),
+        pin=None if pin is None else Pin(int(pin.value or 0), pin.who, pin.why, _until_s(pin)),
+        blackout=loop.blackout(job, now_s),
+        resumed_at_s=max((at_s for at_s in resumed if at_s <= now_s), default=-math.inf),
+        injected=_injected(job, loop),
+    )
+
+
+def told(said: Directives) -> dict[str, Any]:
+    """Those in force, for the evaluation."""
+    found: dict[str, Any] = {}
+    if said.pause is not None:
+        found["pause"] = vars(said.pause)
+    if said.pin is not None:
+        found["pin"] = vars(said.pin)
+    if said.blackout is not None:
+        found["blackout"] = vars(said.blackout)
+    return found
+
+
+def forbids(said: Directives, order: Order) -> str:
+    """Why a change that was ordered must not be begun now; empty if it may."""
+    if said.pause is not None:
+        return f"paused by {said.pause.who}: {said.pause.why}"
+    if order.origin == "pin" or said.blackout is None:
+        return ""
+    if said.blackout.scale_out_allowed and order.to >= order.before:
+        return ""
+    return f"blackout: {said.blackout.why}"
+
+
+def marked(said: Directives, *, scale_out: int | Unknown, state: State, ours: Outcome | None) -> Directives:
+    """With our mark, where the declared size is what we set ourselves although control does not expect it.
+
+    An order that was withdrawn or replaced just while it was carried out leaves such a size.
+    """
+    if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown) or ours is None:
+        return said
+    change = state.change
+    expected = {state.applied} if change is None else {change.before, change.to}
+    if scale_out in expected or scale_out != ours.to or ours.state == "refused":
+        return said
+    return replace(said, foreign_edit=False)
+
+
+def _until_s(directive: Directive) -> float:
+    return math.inf if directive.until_s is None else directive.until_s
+
+
+def _injected(job: str, loop: Loop) -> Injected | None:
+    if loop.failures is None:
+        return None
+    try:
+        ours = [each for each in loop.failures.active() if each.deployment == job]
+    except HeadroomError:
+        return None  # then it is learnt under the name that its symptoms have
+    newest = max(ours, key=lambda each: each.at_s, default=None)
+    return None if newest is None else Injected(newest.kind, newest.at_s)

@@ -1,0 +1,93 @@
+"""What does the control loop stand on? The ports it reads and acts through, and the models in charge.
+
+The same bundle serves an evaluation and an apply, in one process or in two: everything that must not be
+forgotten is in the store. What is kept in `remembered` only saves time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from models.control import Blackout, Models
+from models.quantities import Unknown
+from models.workload import Forecaster
+
+from ..errors import HeadroomError
+from ..ports import Clock, Deployments, Failures, Metrics, Store
+from ..signals.timeline import Timeline
+
+NO_FORECASTER = Unknown("there is no workload model yet: fit it")
+KEPT_S = 30 * 86_400.0  # judgement: a month of evaluations, some 100 MB a job
+
+
+class Readings(Protocol):
+    """What was measured of each job lately; `profiling_jobs.signals.sampler.Sampler` is one."""
+
+    def reading(self, name: str) -> AbstractContextManager[Timeline]: ...
+
+
+class EveryTick:
+    """Readings without a thread: one sample whenever somebody reads."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._metrics, self._clock = metrics, clock
+        self._timelines: dict[str, Timeline] = {}
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Timeline]:
+        """The timeline with a sample of now, or with a gap and its reason."""
+        timeline = self._timelines.setdefault(name, Timeline())
+        try:
+            sample = self._metrics.sample(name)
+        except HeadroomError as error:
+            timeline.miss(self._clock.now_s(), str(error))
+        else:
+            if isinstance(timeline.last, Unknown) or sample.at_s > timeline.last.at_s:
+                timeline.add(sample)
+        yield timeline
+
+
+@dataclass(frozen=True)
+class InCharge:
+    """The champions of one job as a tick uses them."""
+
+    models: Models
+    forecaster: Forecaster | Unknown = NO_FORECASTER
+    """It is not changed: a tick works on a copy."""
+    forecaster_until_s: float | Unknown = field(default=NO_FORECASTER)
+    """Up to when it has seen rates."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Kind -> version."""
+    seed: int = 0
+
+    @property
+    def forecaster_version(self) -> int:
+        """A new one ends what was held against the old one."""
+        return self.versions.get("workload", 0)
+
+
+def never(job: str, now_s: float) -> Blackout | None:
+    """No blackout windows."""
+    return None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Everything an evaluation or an apply needs beside the job's settings."""
+
+    store: Store
+    deployments: Deployments
+    readings: Readings
+    champions: Callable[[str], InCharge | Unknown]
+    """Job -> the models in charge; called at every tick, so it should not be slow."""
+    clock: Clock
+    failures: Failures | None = None
+    """Where failures are injected; what follows is then learnt under its true name."""
+    blackout: Callable[[str, float], Blackout | None] = never
+    """Job and moment -> the blackout window it lies in."""
+    keep_s: float = KEPT_S
+    """Older evaluations are forgotten."""
+    remembered: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

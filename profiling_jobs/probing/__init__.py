@@ -1,0 +1,1 @@
+"""What does the job sustain at each size? Probes, on copies of it."""

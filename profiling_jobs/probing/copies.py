@@ -1,0 +1,166 @@
+"""How does a job run a second time without anybody noticing, and without leaving anything behind?
+
+A *profiling copy* has a name, topics and a checkpoint of its own, and a source that fills its input. What it
+is going to need is written down in the store before it is made, so that whoever comes after a crash stops it
+and deletes its topics (`Copies.clear`). Nothing is deleted that is not written down there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import HeadroomError, Misconfigured, NotReady
+from ..plans import FILES, folder_of
+from ..ports import Broker, Clock, Deployments, Metrics, Plan, Source, Store
+from ..signals.stage_times import StageTime
+from ..signals.watching import Watch
+
+DOCUMENT = "copies"
+PREFIX = "headroom."
+BESIDE = ".files"  # behind the name of a copy's checkpoint: where it writes what is not for a topic
+AGAIN = 3  # judgement: a broker that restarts is back by then; each try has its own patience
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where copies run, and what they are measured with."""
+
+    deployments: Deployments
+    metrics: Metrics
+    """Asked by nobody else meanwhile."""
+    broker: Broker
+    store: Store
+    clock: Clock
+    open_source: Callable[[str, Mapping[str, str]], Source]
+    """Copy's name and its input topics (the job's name -> topic) -> a source that runs, at a low rate."""
+    checkpoint: Callable[[str], str]
+    """Copy's name -> a place for its checkpoint that nobody else uses."""
+    forget: Callable[[str], None] = lambda name: None
+    """Remove what is left of a stopped copy: its source if that still runs, its record, its checkpoint.
+    A copy that never came so far is not an error."""
+    stages: Callable[[str], tuple[StageTime, ...]] | None = None
+    """Copy's name -> the stages of its newest batches, where they can be read."""
+
+
+@dataclass
+class Copy:
+    """One copy that runs."""
+
+    plan: Plan
+    source: Source
+    watch: Watch
+    launched_at_s: float
+    measured: bool = False
+    """Whether a probe has been run on it already: it is warm."""
+
+
+class Copies:
+    """The copies of one job, made from one plan."""
+
+    def __init__(
+        self, template: Plan, around: Surroundings, *, partitions: Mapping[str, int], purpose: str = "p"
+    ) -> None:
+        """`partitions`: by the job's names for its topics; those of the live topics, or capacity differs."""
+        for name in (*template.inputs, *template.outputs):
+            if name not in partitions:
+                raise Misconfigured(f"job.{template.job}", f"the partitions of '{name}' are not known")
+        self._template, self._around, self._partitions = template, around, partitions
+        self._purpose = purpose
+        self._running: dict[str, Copy] = {}
+
+    @property
+    def running(self) -> tuple[Copy, ...]:
+        """Those that were launched and not stopped."""
+        return tuple(self._running.values())
+
+    def launch(self, scale_out: int) -> Copy:
+        """One more copy. What fails on the way is taken back."""
+        around, job = self._around, self._template.job
+        document = self._document()
+        number = document["made"] + 1
+        name = f"{job}-{self._purpose}{number}-e{scale_out}"
+        inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
+        checkpoint = around.checkpoint(name)
+        outputs = {}
+        for own, live in self._template.outputs.items():
+            folder = f"{checkpoint}{BESIDE}/{own}"
+            kept = folder if folder_of(live) == live else f"{FILES}{folder}"
+            outputs[own] = f"{PREFIX}{name}.out.{own}" if folder_of(live) is None else kept
+        plan = replace(
+            self._template,
+            name=name,
+            role="profile",
+            scale_out=scale_out,
+            inputs=inputs,
+            outputs=outputs,
+            checkpoint=checkpoint,
+        )
+        topics = [*inputs.items(), *((own, to) for own, to in outputs.items() if folder_of(to) is None)]
+        document["made"] = number
+        document["copies"][name] = [topic for _, topic in topics]
+        around.store.save_document(job, DOCUMENT, document)
+        try:
+            for own, topic in topics:
+                around.broker.create(topic, partitions=self._partitions[own])
+            launched_at_s = around.clock.now_s()
+            around.deployments.launch(plan)  # first: its driver starts while the source does
+            source = around.open_source(name, inputs)
+        except BaseException:
+            with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
+                self._discard(name)
+            raise
+        watch = Watch(name, scale_out=scale_out, metrics=around.metrics, deployments=around.deployments)
+        copy = self._running[name] = Copy(plan, source, watch, launched_at_s)
+        return copy
+
+    def stop(self, copy: Copy) -> None:
+        """End it and everything that belongs to it."""
+        name = copy.plan.name
+        self._running.pop(name, None)
+        try:
+            copy.source.stop()
+        finally:
+            self._discard(name)
+
+    def clear(self) -> tuple[str, ...]:
+        """Stop every copy that is written down, of this run or of an earlier one; what would not go.
+
+        Goes on whatever happens on the way: what would not go stays written down for the next time.
+        """
+        problems = []
+        for copy in self.running:
+            try:
+                self.stop(copy)
+            except HeadroomError as error:
+                problems.append(f"{copy.plan.name}: {error}")
+        for name in list(self._document()["copies"]):
+            try:
+                self._discard(name)
+            except HeadroomError as error:
+                problems.append(f"{name}: {error}")
+        return tuple(problems)
+
+    def _discard(self, name: str) -> None:
+        around, document = self._around, self._document()
+        with suppress(Misconfigured):  # it was never launched
+            around.deployments.stop(name)
+        around.forget(name)
+        for topic in document["copies"].get(name, ()):
+            self._delete(topic)
+        document["copies"].pop(name, None)
+        around.store.save_document(self._template.job, DOCUMENT, document)
+
+    def _delete(self, topic: str) -> None:
+        for attempt in range(AGAIN):
+            try:
+                return self._around.broker.delete(topic)
+            except NotReady:
+                if attempt + 1 == AGAIN:
+                    raise
+
+    def _document(self) -> dict[str, Any]:
+        kept = self._around.store.document(self._template.job, DOCUMENT) or {"made": 0, "copies": {}}
+        return {"schema": 1, "made": int(kept["made"]), "copies": dict(kept["copies"])}

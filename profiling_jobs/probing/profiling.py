@@ -1,0 +1,231 @@
+"""Which probes are run, on which copies, and what is left when we are killed in the middle?
+
+    while the search (models.probing) asks for probes:
+        each gets a copy of its scale-out, a running one or a new one; they run side by side
+        a result is told to the search and written to the store before anything else happens
+        a copy that nothing more is asked of, that is past its T_max, or whose probe was invalid is deleted
+
+The store's document "profiling" holds the search after every step: the next run goes on there. The budget
+counts executors from the launch of a copy to its end, whatever they do; a probe that would go beyond it is
+ended and has no value. At the end, and on whatever exception, every copy is stopped and its topics deleted.
+Only copies are touched: topics, checkpoints, consumer groups and names are the copies' own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+
+from models import probing
+from models.probing import Done, Probe, Result, Settings, State
+from models.quantities import Unknown
+
+from ..errors import HeadroomError, NotReady
+from ..ports import Plan
+from ..signals import stage_times
+from .copies import Copies, Copy, Surroundings
+from .probe import ProbeRun, Rules
+from .profiling_record import Record
+from .purse import Purse
+
+RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
+FIRST_RPS = 1000.0  # judgement: it doubles as long as the copy keeps up
+Progress = Callable[[State, str], None]
+
+
+@dataclass
+class _Running:
+    """One probe that is under way."""
+
+    probe: Probe
+    copy: Copy
+    run: ProbeRun
+    steps: Generator[None, None, Result]
+    charged_from_s: float
+
+
+class Profiling:
+    """One search, from wherever it stands to its end."""
+
+    def __init__(
+        self,
+        template: Plan,
+        settings: Settings,
+        around: Surroundings,
+        *,
+        partitions: Mapping[str, int],
+        rules: Rules,
+        progress: Progress = lambda state, text: None,
+    ) -> None:
+        self.job = template.job
+        self._around, self._rules, self._progress = around, rules, progress
+        self._copies = Copies(template, around, partitions=partitions)
+        self._running: dict[int, _Running] = {}
+        self._over = False
+        """The budget is used up: nothing new is begun."""
+        self._record = Record(self.job, around.store, around.clock)
+        self.state, self.resumed = self._record.begin(settings)
+        # What was running when we died has cost something too; no more is known of it.
+        self._carried = sum(probe.executor_seconds for probe in self.state.pending) if self.resumed else 0.0
+        """Executor-seconds that no result has been charged with yet."""
+        budget = settings.budget_executor_seconds
+        self._purse = Purse(math.inf if budget is None else budget, self.state.spent + self._carried)
+
+    def run(self) -> State:
+        """Search to the end. Everything that was started is stopped when it returns, or raises."""
+        try:
+            if problems := self._copies.clear():
+                raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
+            if not self.resumed:
+                self._scout()
+            self._record.save(self.state)
+            while not isinstance(asked := probing.ask(self.state), Done):
+                for probe in asked:
+                    if probe.number not in self._running and not self._over:
+                        self._start(probe)
+                self._step()
+                if self._running:
+                    self._around.clock.sleep(self._rules.sample_s)
+                elif self._over:
+                    self.state = replace(self.state, pending=(), done="the budget is used up")
+                    self._record.save(self.state)
+            return self.state
+        finally:
+            for problem in self._copies.clear():
+                self._progress(self.state, f"left behind: {problem}")
+
+    # ------------------------------------------------------------------------------------------- inside
+
+    def _scout(self) -> None:
+        """One single-slot run, whose stages say about where to begin."""
+        settings, clock = self.state.settings, self._around.clock
+        if settings.strategy != "adaptive" or settings.first_guess is not None or not self._around.stages:
+            return
+        began_s = clock.now_s()
+        rate = settings.first_rate_rps or FIRST_RPS
+        probe = Probe(0, 1, rate, warm_up_s=settings.warm_up_s, probe_s=settings.probe_s)
+        self._purse.running[0] = (began_s, 1, probe.executor_seconds)
+        self._progress(self.state, "a single executor says where to begin")
+        try:
+            copy = self._copies.launch(1)
+            run = ProbeRun(
+                probe,
+                watch=copy.watch,
+                source=copy.source,
+                clock=clock,
+                rules=self._rules,
+                fresh=True,
+                left_s=lambda: self._purse.left_s(0, clock.now_s()),
+            )
+            problem = self._finish(run.warmed())
+            found = Unknown(problem) if problem else self._guess(copy)
+            copy.measured = not problem
+            if isinstance(found, Unknown):
+                self._progress(self.state, f"it says nothing: {found.reason}")
+            else:
+                self.state = probing.start(replace(settings, first_guess=found))
+            if problem or 1 not in settings.scale_outs:
+                self._drop(copy)
+        except NotReady as error:
+            self._progress(self.state, f"it says nothing: {error}")
+        self._purse.running.clear()
+        self._carried += clock.now_s() - began_s
+        # Whatever was carried is charged with the first result; until then the budget must know of it.
+        self._purse.spent = self.state.spent + self._carried
+
+    def _guess(self, copy: Copy) -> Mapping[int, float] | Unknown:
+        assert self._around.stages is not None
+        return stage_times.guesses(self._around.stages(copy.plan.name), self.state.settings.scale_outs)
+
+    def _finish(self, steps: Generator[None, None, str]) -> str:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                return str(finished.value)
+            self._around.clock.sleep(self._rules.sample_s)
+
+    def _start(self, probe: Probe) -> None:
+        clock = self._around.clock
+        now_s = clock.now_s()
+        busy = {one.copy.plan.name for one in self._running.values()}
+        found = [
+            copy
+            for copy in self._copies.running
+            if copy.plan.scale_out == probe.scale_out and copy.plan.name not in busy
+        ]
+        self._purse.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
+        try:
+            copy = found[0] if found else self._copies.launch(probe.scale_out)
+        except NotReady as error:
+            self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
+            return
+        run = ProbeRun(
+            probe,
+            watch=copy.watch,
+            source=copy.source,
+            clock=clock,
+            rules=self._rules,
+            fresh=not copy.measured,
+            left_s=lambda: self._purse.left_s(probe.number, clock.now_s()),
+        )
+        self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
+        self._progress(
+            self.state,
+            f"probe {probe.number}: {probe.scale_out} executors at {probe.rate_rps:,.0f} records/s",
+        )
+
+    def _step(self) -> None:
+        for number, one in list(self._running.items()):
+            try:
+                next(one.steps)
+            except StopIteration as finished:
+                del self._running[number]
+                one.copy.measured = True
+                if finished.value.valid:
+                    self._record.note_batches(one.probe.scale_out, one.run.batches)
+                self._tell(finished.value, one.charged_from_s)
+                self._over = self._over or one.run.out_of_budget
+                if self._is_done_with(one, finished.value):
+                    self._drop(one.copy)
+
+    def _tell(self, result: Result, since_s: float) -> None:
+        now_s, probe = self._around.clock.now_s(), result.probe
+        cost = probe.scale_out * (now_s - since_s) + self._carried
+        self._carried = 0.0
+        result = replace(result, executor_seconds=cost)
+        self.state = probing.tell(self.state, result)
+        self._purse.running.pop(probe.number, None)
+        self._purse.spent = self.state.spent
+        self._record.save(self.state)
+        self._record.keep(result)
+        text = f"probe {probe.number}: {probe.scale_out} executors at {probe.rate_rps:,.0f} records/s: "
+        if result.throughput_rps is None:
+            text += f"invalid, {result.reason}"
+        else:
+            text += f"{result.verdict}, {result.throughput_rps:,.0f} records/s"
+        self._progress(self.state, text)
+
+    def _is_done_with(self, one: _Running, result: Result) -> bool:
+        if not result.valid:
+            return True
+        coming = probing.ask(self.state)
+        wanted = isinstance(coming, tuple) and any(
+            probe.scale_out == one.probe.scale_out and probe.number not in self._running for probe in coming
+        )
+        if not wanted:
+            return True
+        lag = one.copy.watch.lag_records
+        if result.sustained or isinstance(lag, Unknown):
+            return isinstance(lag, Unknown)
+        # Past its T_max: what has piled up would have to be worked off, which a new copy need not.
+        return lag / result.value_rps > RELAUNCH_S
+
+    def _drop(self, copy: Copy) -> None:
+        began_s = self._around.clock.now_s()
+        try:
+            self._copies.stop(copy)
+        except HeadroomError as error:  # it stays written down, and `clear` comes back to it
+            self._progress(self.state, f"{copy.plan.name} would not go: {error}")
+        self._carried += copy.plan.scale_out * (self._around.clock.now_s() - began_s)

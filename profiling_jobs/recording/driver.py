@@ -1,0 +1,116 @@
+"""How does the live input get into Parquet, without the live job noticing?
+
+`python -m profiling_jobs.recording.driver FOLDER/orders.json` is a Spark driver that copies one topic for a
+stated time. Each slice is a batch read with its offsets spelt out, so Spark neither subscribes nor commits,
+and no consumer group of anybody's is touched. What was copied, and up to where, is
+profiling_jobs.recording.recorded; how it survives whatever happens, profiling_jobs.recording.recorder.
+
+Exit code 0: complete, or the size limit was reached (ended.json says which). 1: it can be run again to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..brokers import Brokers
+from ..driver.orders import write_json
+from ..errors import HeadroomError
+from ..signals.log_offsets import LogOffsets
+from .recorder import Ends, Recorder, Request
+
+COLUMNS = ("key", "value", "headers", "timestamp", "partition", "offset")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What one recording process has to do."""
+
+    request: Request
+    brokers: Brokers
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark's."""
+    files: int = 2
+    """Of each slice, written in parallel."""
+
+    def write(self, path: Path) -> Path:
+        """Where they are then."""
+        request = {**vars(self.request), "folder": str(self.request.folder)}
+        write_json(
+            path,
+            {
+                "schema": 1,
+                "request": request,
+                "brokers": self.brokers.to_json(),
+                "conf": dict(self.conf),
+                "files": self.files,
+            },
+        )
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Orders:
+        """What `write` has written."""
+        data = json.loads(path.read_text())
+        request = {**data["request"], "folder": Path(data["request"]["folder"])}
+        return cls(Request(**request), Brokers.from_json(data["brokers"]), data["conf"], int(data["files"]))
+
+
+def copier(spark: Any, brokers: Brokers, *, topic: str, files: int) -> Any:
+    """What copies a range of offsets into a folder that is not there yet."""
+
+    def copy(starts: Ends, ends: Ends, target: Path) -> None:
+        reader = spark.read.format("kafka").options(**brokers.spark())
+        reader = reader.option("assign", json.dumps({topic: sorted(starts)})).option("includeHeaders", "true")
+        for option, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
+            spelt = {str(part): offset for part, offset in offsets.items()}
+            reader = reader.option(option, json.dumps({topic: spelt}))
+        reader.load().select(*COLUMNS).coalesce(files).write.parquet(str(target.resolve()))
+
+    return copy
+
+
+def session(name: str, conf: Mapping[str, str]) -> Any:
+    """A Spark session of this process."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    # The default is a form that other readers have given up.
+    builder = builder.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def say(text: str) -> None:
+    """Into the log."""
+    sys.stderr.write(f"headroom: {text}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Record what the orders say."""
+    orders = Orders.read(Path(arguments[0]))
+    request = orders.request
+    try:
+        offsets = LogOffsets(orders.brokers, topic=request.topic)
+        offsets.ends()  # before the seconds that a session takes
+        spark = session(f"recording-{request.topic}", orders.conf)
+        copy = copier(spark, orders.brokers, topic=request.topic, files=orders.files)
+        recorded = Recorder(request, offsets=offsets, copy=copy, say=say).run()
+    except HeadroomError as error:
+        say(str(error))
+        return 1
+    say(f"{recorded.ended}: {recorded.records:,} records of {request.topic}, {recorded.bytes / 1e6:,.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)  # whatever threads Spark has left behind

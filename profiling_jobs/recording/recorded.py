@@ -1,0 +1,207 @@
+"""What has been recorded so far, up to which offset, and at which rate did it arrive?
+
+A recording is a folder:
+
+    recording.json        what was asked for, and where each partition begins
+    slices/000000.json    one per slice, written when its files are complete: offsets, records, arrivals
+    data/000000/          its Parquet files: key, value, headers, timestamp, partition, offset
+    ended.json            how it came to its end
+
+A slice begins exactly where the one before ended, partition by partition, and counts only once its file
+under slices/ is there, which appears whole or not at all. So each offset is in exactly one slice, and
+whatever else lies under data/ is the rest of an attempt that was cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.quantities import Unknown
+
+from ..driver.orders import read_json
+from ..errors import Misconfigured, Unsafe
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One piece of the recording."""
+
+    number: int
+    starts: Mapping[int, int]
+    """Partition -> first offset."""
+    ends: Mapping[int, int]
+    """Partition -> first offset of the next slice."""
+    records: int
+    bytes: int
+    """On the disk."""
+    plain_bytes: int
+    """Before compression."""
+    arrivals: Mapping[int, int]
+    """Second since the epoch -> records with a broker timestamp in it."""
+    names: tuple[str, ...]
+    missing: int = 0
+    """Offsets that retention had deleted before they were read."""
+
+    def files(self, folder: Path) -> tuple[Path, ...]:
+        """Where its records are."""
+        return tuple(data_folder(folder, self.number) / name for name in self.names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "schema": 1,
+            **vars(self),
+            "starts": _spelt(self.starts),
+            "ends": _spelt(self.ends),
+            "arrivals": _spelt(self.arrivals),
+            "names": list(self.names),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Slice:
+        """What `to_json` has written."""
+        return cls(
+            number=int(data["number"]),
+            starts=_whole(data["starts"]),
+            ends=_whole(data["ends"]),
+            records=int(data["records"]),
+            bytes=int(data["bytes"]),
+            plain_bytes=int(data["plain_bytes"]),
+            arrivals=_whole(data["arrivals"]),
+            names=tuple(data["names"]),
+            missing=int(data["missing"]),
+        )
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording as it lies on the disk, complete or not."""
+
+    folder: Path
+    topic: str
+    from_s: float
+    until_s: float
+    """What was asked for."""
+    first: Mapping[int, int]
+    """Partition -> where it begins."""
+    slices: tuple[Slice, ...]
+    ended: str
+    """"complete", "size limit", or empty while it is going on or was cut short."""
+
+    @staticmethod
+    def is_one(folder: Path) -> bool:
+        """Whether this folder is a recording."""
+        return (folder / "recording.json").is_file()
+
+    @classmethod
+    def read(cls, folder: Path) -> Recorded:
+        """What is there now."""
+        head = read_json(folder / "recording.json")
+        if head is None:
+            raise Misconfigured(
+                "recording", f"{folder} is not a recording: it has no readable recording.json"
+            )
+        slices: list[Slice] = []
+        # In order, and no further than the first gap.
+        while (data := read_json(slice_file(folder, len(slices)))) is not None:
+            slices.append(Slice.from_json(data))
+        if slice_file(folder, len(slices)).exists():
+            raise Unsafe(f"{slice_file(folder, len(slices))} cannot be read: record into another folder")
+        return cls(
+            folder=folder,
+            topic=head["topic"],
+            from_s=float(head["from_s"]),
+            until_s=float(head["until_s"]),
+            first=_whole(head["first"]),
+            slices=tuple(slices),
+            ended=(read_json(folder / "ended.json") or {"how": ""})["how"],
+        )
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Where the next slice begins in each partition."""
+        return {**self.first, **(self.slices[-1].ends if self.slices else {})}
+
+    @property
+    def records(self) -> int:
+        """How many have been recorded."""
+        return sum(piece.records for piece in self.slices)
+
+    @property
+    def bytes(self) -> int:
+        """What they take on the disk."""
+        return sum(piece.bytes for piece in self.slices)
+
+    @property
+    def missing(self) -> int:
+        """How many offsets retention had deleted before they were read."""
+        return sum(piece.missing for piece in self.slices)
+
+    @property
+    def partitions(self) -> int:
+        """Of the topic."""
+        return len(self.ends)
+
+    @property
+    def arrivals(self) -> dict[int, int]:
+        """Second since the epoch -> records that arrived in it; seconds without any are left out."""
+        total: dict[int, int] = {}
+        for piece in self.slices:
+            for second, count in piece.arrivals.items():
+                total[second] = total.get(second, 0) + count
+        return total
+
+    @property
+    def covered_s(self) -> float:
+        """How much time the records took: what was asked for, or to the last second when cut short."""
+        if self.ended == "complete":
+            return self.until_s - self.from_s
+        seconds = self.arrivals
+        return max(seconds) + 1 - min(seconds) if seconds else 0.0
+
+    def rate_rps(self) -> tuple[int, NDArray[np.float64]] | Unknown:
+        """The arrival rate on a grid of one second by broker timestamp, and the second it begins with.
+
+        A second without records is a rate of zero. With retention's gaps nothing can be said: the seconds
+        that are incomplete are not known.
+        """
+        if self.missing:
+            return Unknown(
+                f"retention deleted {self.missing:,} records of {self.topic} before they were recorded: "
+                "record again, or keep the topic's records for longer"
+            )
+        seconds = self.arrivals
+        if not seconds:
+            return Unknown(f"nothing of {self.topic} has been recorded yet")
+        first, last = min(seconds), max(seconds)
+        if self.ended == "complete":  # whole seconds that were asked for and in which nothing came
+            first = min(first, int(np.ceil(self.from_s)))
+            last = max(last, int(np.floor(self.until_s)) - 1)
+        rate = np.zeros(last - first + 1)
+        for second, count in seconds.items():
+            rate[second - first] = count
+        return first, rate
+
+
+def slice_file(folder: Path, number: int) -> Path:
+    """Where a slice is entered."""
+    return folder / "slices" / f"{number:06d}.json"
+
+
+def data_folder(folder: Path, number: int) -> Path:
+    """Where its records are."""
+    return folder / "data" / f"{number:06d}"
+
+
+def _spelt(data: Mapping[int, int]) -> dict[str, int]:
+    return {str(key): value for key, value in data.items()}
+
+
+def _whole(data: Mapping[str, Any]) -> dict[int, int]:
+    return {int(key): int(value) for key, value in data.items()}

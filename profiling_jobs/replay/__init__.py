@@ -1,0 +1,1 @@
+"""How do recorded or generated records arrive at a commanded rate?"""

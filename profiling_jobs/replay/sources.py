@@ -1,0 +1,193 @@
+"""Where do the records of a replay come from: a recording, Parquet files, or a generator?
+
+Whatever it is, it becomes blocks of at most some hundred thousand records that can be read one by one:
+
+    a folder that profiling_jobs.recording.driver has written      its slices, each merged by broker timestamp
+    a Parquet file, or a folder of them                     its row groups in the order of the names
+    generator:NAME, generator:NAME/INPUT?count=…&hot_keys=1 the events of a benchmark job, written down once
+
+Parquet needs a column `value` and may have `key`, `timestamp`, `partition` and `headers`. With timestamps it
+has a rate of its own, and is walked through in its own time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import Misconfigured
+from ..recording.recorded import Recorded
+from .resampling import position_after, position_at
+
+BLOCK_RECORDS = 250_000  # judgement: at 100 bytes some 30 MB in each task
+GENERATED = 200_000  # judgement: minutes of events, generated in a second or two
+GENERATED_FROM_S = 1_700_000_000.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Records that are read together."""
+
+    files: tuple[str, ...]
+    records: int
+    row_group: int | None = None
+    """None: all of the files, merged by timestamp."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """All records that can be replayed, and how much time they took."""
+
+    name: str
+    blocks: tuple[Block, ...]
+    span_us: int
+    """0 where there are no timestamps, or they are not to matter."""
+    columns: frozenset[str]
+    partitions: int | None = None
+    """Of the topic that was recorded."""
+
+    @property
+    def records(self) -> int:
+        """How many there are."""
+        return sum(block.records for block in self.blocks)
+
+    def position(self, at_us: int, due: int, *, copies: Fraction | None) -> int:
+        """How far into the source at this moment, with so many records due until then, in millionths.
+
+        In its own time; with `copies`, or without a time of its own, by the number of records.
+        """
+        if copies is None and self.span_us:
+            return position_at(at_us, records=self.records, span_us=self.span_us)
+        return position_after(due, copies=copies or Fraction(1))
+
+
+def open_source(name: str, *, folder: Path, seed: int = 0) -> Source:
+    """Find the records; `folder` takes what has to be written down first."""
+    if name.startswith("generator:"):
+        return _generated(name, folder=folder, seed=seed)
+    path = Path(name)
+    if Recorded.is_one(path):
+        return _recorded(path)
+    if not path.exists():
+        raise Misconfigured("source", f"there is no {name}: a recording, a Parquet path or generator:NAME")
+    found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    files = [file for file in found if not file.name.startswith(("_", "."))]
+    if not files:
+        raise Misconfigured("source", f"{name} has no Parquet files")
+    return _parquet(name, files, folder=folder)
+
+
+def _recorded(path: Path) -> Source:
+    recorded = Recorded.read(path)
+    blocks = tuple(
+        Block(tuple(str(file) for file in piece.files(path)), piece.records)
+        for piece in recorded.slices
+        if piece.records
+    )
+    if not blocks:
+        raise Misconfigured("source", f"the recording {path} has no records yet")
+    columns = frozenset({"key", "value", "timestamp", "partition", "offset", "headers"})
+    return Source(str(path), blocks, round(recorded.covered_s * 1e6), columns, recorded.partitions)
+
+
+def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
+    blocks: list[Block] = []
+    columns: set[str] | None = None
+    bounds: list[int] = []
+    for file in files:
+        try:
+            opened = pq.ParquetFile(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Misconfigured("source", f"{file} cannot be read as Parquet: {error}") from error
+        with opened:
+            there = set(opened.schema_arrow.names)
+            columns = there if columns is None else columns & there
+            sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+            kept = file
+            if max(sizes, default=0) > BLOCK_RECORDS:
+                kept = folder / f"source-{len(blocks)}.parquet"
+                sizes = _cut_up(opened, kept)
+            blocks += [Block((str(kept),), size, group) for group, size in enumerate(sizes) if size]
+            if "timestamp" in there and sizes:
+                bounds += _bounds_us(opened)
+    if columns is None or "value" not in columns:
+        raise Misconfigured(
+            "source", f"{name} has no column `value`, but {', '.join(sorted(columns or ()))}: rename one"
+        )
+    if not blocks:
+        raise Misconfigured("source", f"{name} has no records")
+    span_us = max(bounds) - min(bounds) if bounds else 0
+    records = sum(block.records for block in blocks)
+    if records > 1:  # so many records have one gap fewer between them
+        span_us = span_us * records // (records - 1)
+    return Source(name, tuple(blocks), span_us, frozenset(columns))
+
+
+def _cut_up(opened: pq.ParquetFile, path: Path) -> list[int]:
+    """Row groups that are too large for a task's memory, written again as smaller ones."""
+    sizes = []
+    with pq.ParquetWriter(path, opened.schema_arrow) as writer:
+        for batch in opened.iter_batches(batch_size=BLOCK_RECORDS // 2):
+            writer.write_batch(batch)
+            sizes.append(batch.num_rows)
+    return sizes
+
+
+def _bounds_us(opened: pq.ParquetFile) -> list[int]:
+    found: list[int] = []
+    for batch in opened.iter_batches(columns=["timestamp"]):
+        if len(times := batch.column(0).drop_null()):
+            ends = pc.min_max(as_times(times))
+            found += [ends["min"].value, ends["max"].value]
+    return found
+
+
+def as_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Microseconds; whole numbers are epoch milliseconds, as Kafka has them."""
+    zoned = pa.timestamp("us", tz="UTC")
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.timestamp("ms", tz="UTC")).cast(zoned)
+    if not pa.types.is_timestamp(column.type):
+        raise Misconfigured("source", f"its column `timestamp` is {column.type}, not a time")
+    return column.cast(zoned, safe=False)
+
+
+def _generated(name: str, *, folder: Path, seed: int) -> Source:
+    job, _, asked = name.removeprefix("generator:").partition("?")
+    job, _, wanted = job.partition("/")
+    options = {key: values[-1] for key, values in parse_qs(asked).items()}
+    if unknown := set(options) - {"count", "hot_keys", "start_s"}:
+        raise Misconfigured("source", f"{name}: there is no option {', '.join(sorted(unknown))}")
+    try:
+        events = importlib.import_module(f"{__package__}.jobs.{job.replace('-', '_')}").events
+    except (ImportError, AttributeError) as error:
+        raise Misconfigured("source", f"there is no generator '{job}': {error}") from error
+    try:
+        made = events(
+            seed=seed,
+            count=int(options.get("count", GENERATED)),
+            start_s=float(options.get("start_s", GENERATED_FROM_S)),
+            hot_keys=options.get("hot_keys", "0").lower() in ("1", "true", "yes"),
+        )
+    except ValueError as error:
+        raise Misconfigured("source", f"{name}: {error}") from error
+    if isinstance(made, Mapping):
+        if not wanted and len(made) == 1:
+            (wanted,) = made
+        if wanted not in made:
+            inputs = ", ".join(sorted(made))
+            raise Misconfigured("source", f"{job} has the inputs {inputs}: say generator:{job}/INPUT")
+        made = made[wanted]
+    path = folder / "generated.parquet"
+    pq.write_table(made, path, row_group_size=BLOCK_RECORDS // 4)
+    source = _parquet(name, [path], folder=folder)
+    # A generator's own pace means nothing: each of its records is sent once, at whatever rate.
+    return Source(name, source.blocks, 0, source.columns)

@@ -1,0 +1,86 @@
+"""Where does each partition of one topic begin and end, and where was it at some moment?
+
+For the driver processes of recording and replay, which have the broker's address and nothing else. Only
+offsets are asked for: no group, no commit, no record.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..brokers import Brokers
+from ..errors import Misconfigured, NotReady
+
+REQUEST_MS = 5000  # judgement: an answer takes 1–5 ms
+
+
+class LogOffsets:
+    """The offsets of one topic, by partition."""
+
+    def __init__(self, brokers: Brokers, *, topic: str) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._admin: Any = None
+
+    def starts(self) -> dict[int, int]:
+        """The first offset that retention has left."""
+        from kafka.admin import OffsetSpec
+
+        return self._list(OffsetSpec.EARLIEST)
+
+    def ends(self) -> dict[int, int]:
+        """The offset that the next record will get."""
+        from kafka.admin import OffsetSpec
+
+        return self._list(OffsetSpec.LATEST)
+
+    def at(self, at_s: float) -> dict[int, int]:
+        """The first offset whose timestamp is not before `at_s`; the end where there is none."""
+        from kafka.admin import OffsetTimestamp
+
+        ends = self.ends()
+        found = self._list(OffsetTimestamp(max(0, math.ceil(at_s * 1000))), among=tuple(ends))
+        return {part: ends[part] if found.get(part, -1) < 0 else found[part] for part in ends}
+
+    def close(self) -> None:
+        """Leave the connection."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def _list(self, which: Any, *, among: tuple[int, ...] | None = None) -> dict[int, int]:
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+        from kafka.structs import TopicPartition
+
+        try:
+            if self._admin is None:
+                self._admin = KafkaAdminClient(
+                    **self._brokers.client(),
+                    bootstrap_timeout_ms=REQUEST_MS,
+                    request_timeout_ms=REQUEST_MS,
+                )
+            described = self._admin.describe_topics([self._topic])
+            if not described or described[0]["error_code"]:
+                raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
+            parts = [
+                TopicPartition(self._topic, one["partition_index"]) for one in described[0]["partitions"]
+            ]
+            found = self._admin.list_partition_offsets(dict.fromkeys(parts, which))
+            return {part.partition: int(at.offset) for part, at in sorted(found.items())}
+        except (KafkaError, OSError, RuntimeError) as error:
+            try:
+                self.close()
+            except (KafkaError, OSError, RuntimeError):
+                self._admin = None  # whatever is left of it
+            raise NotReady(
+                f"brokers.bootstrap: {self._brokers.bootstrap} does not answer ({error})"
+            ) from error
+
+    def _partitions(self) -> list[int]:
+        """As many as there are now: a topic may gain some."""
+        described = self._admin.describe_topics([self._topic])
+        if not described or described[0]["error_code"]:
+            raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
+        return [one["partition_index"] for one in described[0]["partitions"]]

@@ -1,0 +1,119 @@
+"""How are samples taken at a steady pace, without anybody waiting for them?
+
+One thread samples every job once a second and puts the samples on their timelines; a round that takes longer
+delays the next one, rounds are not made up for. What cannot be read leaves a gap with its reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Protocol, runtime_checkable
+
+from ..errors import HeadroomError
+from ..ports import Metrics, Sample
+from .timeline import Timeline
+
+KEPT_S = 3600.0  # judgement: many evaluation intervals; six hours of ten jobs were over a gigabyte
+EVERY_S = 1.0  # judgement: latency is known to a part of this, and a round costs some 30 ms
+
+
+@runtime_checkable
+class Rounds(Protocol):
+    """Metrics that can sample several jobs at once, at a fraction of the cost."""
+
+    def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]: ...
+
+
+class Sampler:
+    """Samples `names()` for as long as it is open. Any thread may read the timelines, through `reading`."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        names: Callable[[], Sequence[str]],
+        *,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._metrics = metrics
+        self._names = names
+        self._every_s = every_s
+        self._clock = clock
+        self._timelines: dict[str, Timeline] = {}
+        self._turn = threading.RLock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Sample from now on."""
+        if self._thread is None:
+            self._closing.clear()
+            self._thread = threading.Thread(target=self._work, name="headroom-sampler", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Sample no more. The timelines stay."""
+        if self._thread is not None:
+            self._closing.set()
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> Sampler:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Timeline]:
+        """The timeline of a job, which stands still meanwhile."""
+        with self._turn:
+            if self._failed is not None:
+                raise self._failed
+            yield self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
+
+    def round(self) -> None:
+        """Sample every job once, now."""
+        names = tuple(self._names())
+        for name, found in self._sample(names).items():
+            with self._turn:
+                timeline = self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
+                if isinstance(found, HeadroomError):
+                    timeline.miss(self._clock(), str(found))
+                else:
+                    timeline.add(found)
+
+    def forget(self, name: str) -> None:
+        """Drop the timeline of a job that is gone."""
+        with self._turn:
+            self._timelines.pop(name, None)
+
+    def _sample(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
+        if isinstance(self._metrics, Rounds):
+            return self._metrics.sample_all(names)
+        found: dict[str, Sample | HeadroomError] = {}
+        for name in names:
+            try:
+                found[name] = self._metrics.sample(name)
+            except HeadroomError as error:
+                found[name] = error
+        return found
+
+    def _work(self) -> None:
+        due = time.monotonic()
+        while not self._closing.is_set():
+            try:
+                self.round()
+            except BaseException as error:  # noqa: BLE001 - told to whoever reads, instead of ending unseen
+                self._failed = error
+                return
+            due = max(due + self._every_s, time.monotonic())
+            self._closing.wait(due - time.monotonic())

@@ -1,0 +1,116 @@
+"""How far is this job now, who says so, and what has it committed since the last time?
+
+The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
+where the checkpoint cannot be read. The newer of the two counts (`backlog.newer`), with one exception: when
+the checkpoint begins anew or goes back, the group still says what was true before, and is not believed until
+it moves.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from models.quantities import Unknown
+
+from .. import plans
+from ..errors import HeadroomError
+from ..ports import Broker, Commit, Offsets, Plan
+from . import backlog
+from .checkpoint import Checkpoint, Position
+
+GROUP_EVERY_S = 5.0  # judgement: behind a readable checkpoint the group is only a second opinion
+NOT_READ = Unknown("nothing was read the time before")
+NOT_NAMED = Unknown("the consumer group names no batch")
+
+
+@dataclass(frozen=True)
+class Stand:
+    """How far a job is."""
+
+    position: Position | Unknown
+    """By its checkpoint."""
+    ends: Offsets | Unknown
+    """By whichever of checkpoint and group is believed."""
+    source: backlog.Source
+    last_commit_at_s: float | Unknown
+
+
+class Standing:
+    """What is remembered of one job between two looks at it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.topics = frozenset(plan.inputs.values())
+        self._checkpoint = Checkpoint(plan.checkpoint, self.topics, job=plan.job)
+        self._before: Stand | None = None
+        self._group: Offsets | Unknown = NOT_READ
+        self._group_read_s: float | None = None
+        self._group_moved_s: float | Unknown = Unknown("the consumer group has not moved since we look")
+        self._distrusted: Offsets | Unknown = NOT_READ
+
+    def look(self, broker: Broker, *, now_s: float) -> tuple[Stand, tuple[Commit, ...]]:
+        """How far it is, and every batch committed since the look before; none at the first look."""
+        position = self._checkpoint.position()
+        needed = isinstance(position, Unknown) or isinstance(position.batch, Unknown)
+        group = self._ask_group(broker, now_s, needed=needed)
+        if isinstance(position, Unknown):
+            stand = Stand(position, *backlog.newer(position, group), self._group_moved_s)
+        else:
+            before = self._before.position if self._before else NOT_READ
+            if isinstance(position.batch, Unknown) or _went_back(before, position):
+                self._distrusted = group
+            if group == self._distrusted:
+                group = {}
+            stand = Stand(position, *backlog.newer(position.ends, group), position.committed_at_s)
+        commits = self._commits(stand, now_s)
+        self._before = stand
+        return stand, commits
+
+    def _ask_group(self, broker: Broker, now_s: float, *, needed: bool) -> Offsets | Unknown:
+        if self._group_read_s is None:
+            # Ten jobs must not ask in the same round: each has its own place within the interval.
+            self._group_read_s = now_s - zlib.crc32(self.plan.name.encode()) % 1000 / 1000 * GROUP_EVERY_S
+        if needed or now_s - self._group_read_s >= GROUP_EVERY_S:
+            before, self._group_read_s = self._group, now_s
+            try:
+                self._group = broker.committed(plans.group(self.plan), sorted(self.topics))
+            except HeadroomError as error:
+                self._group = Unknown(str(error))
+            if (
+                not isinstance(before, Unknown)
+                and not isinstance(self._group, Unknown)
+                and before != self._group
+            ):
+                self._group_moved_s = now_s
+        return self._group
+
+    def _commits(self, stand: Stand, now_s: float) -> tuple[Commit, ...]:
+        if self._before is None:
+            return ()
+        was, now = self._before.position, stand.position
+        if isinstance(now, Unknown):
+            moved = not isinstance(self._before.ends, Unknown) and self._before.ends != stand.ends
+            return (
+                (Commit(NOT_NAMED, now_s, stand.ends),)
+                if moved and not isinstance(stand.ends, Unknown)
+                else ()
+            )
+        if isinstance(now.batch, Unknown) or isinstance(was, Unknown):
+            return ()
+        if isinstance(was.batch, Unknown) or now.batch > was.batch:
+            return self._checkpoint.commits(after=was.batch, until=now.batch)
+        # The same batch with another time was rolled back and run again in between.
+        again = now.batch == was.batch and now.committed_at_s != was.committed_at_s
+        return self._checkpoint.commits(after=now.batch - 1, until=now.batch) if again else ()
+
+
+def _went_back(before: Position | Unknown, now: Position) -> bool:
+    """Is this another query than before, or an earlier batch of the same one?"""
+    if isinstance(before, Unknown):
+        return False
+    if before.query != now.query:
+        return True
+    if isinstance(before.batch, Unknown):
+        return False
+    return isinstance(now.batch, Unknown) or now.batch < before.batch

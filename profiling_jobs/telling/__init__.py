@@ -1,0 +1,1 @@
+"""How is what was decided told to a person?"""

@@ -1,0 +1,139 @@
+"""What would have to be different for another size to be right? From the verdicts of one stored decision.
+
+A promise depends on load and capacity through their ratio: at f times the load, n executors stand where
+executors of capacity T(n)/f stand now. So, with m the smallest size that keeps the promise and i the largest
+one below it that does not,
+
+    i executors would do    at the latest when the load falls to    T(i)/T(m) of the one expected
+    m executors would not   at the latest when it grows to          T(m)/T(i) of it, and for sure beyond T(m)
+
+which is about right where a batch has a fixed cost, too. Only conditions that depend on the load are turned
+round like this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..loop.evaluation_record import Evaluation
+from .in_words import brief_s, count, executors, is_known
+
+LOAD = ("recovery", "observed", "forecast", "rescale")
+SHOWN = 3  # judgement: measurements and requests that one answer names
+
+Verdicts = Sequence[Mapping[str, Any]]
+
+
+def turning_points(evaluation: Evaluation) -> tuple[str, ...]:
+    """The sentences: more load, less load, another promise, what has to be measured."""
+    decision = evaluation.decision
+    verdicts: Verdicts = decision.get("verdicts", ())
+    if not verdicts:
+        return ()
+    found = [*_load(evaluation, verdicts), *_promise(evaluation, verdicts)]
+    measures = dict.fromkeys(e["measure"] for v in verdicts for e in v["excuses"] if e["measure"])
+    for measure in list(measures)[:SHOWN]:
+        found.append(f"To know more: {measure}.")
+    if len(measures) > SHOWN:
+        found.append(f"{len(measures) - SHOWN} more measurements would help: see --json.")
+    return tuple(found)
+
+
+def _load(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
+    peak = _peak_rps(evaluation)
+    known = [v for v in verdicts if is_known(v["capacity"])]
+    enough = [v for v in known if v["status"] == "feasible"]
+    if math.isnan(peak) or not known:
+        return []
+    if not enough:
+        return _never_enough(known, peak)
+    right = min(enough, key=_size)
+    below = [v for v in known if _size(v) < _size(right) and _by_load(v)]
+    limit = _mid(right)
+    found = []
+    if below:
+        next_ = max(below, key=_size)
+        ratio = _mid(next_) / _mid(right)
+        limit = min(limit, peak / ratio) if ratio > 0 else limit
+        found.append(
+            f"Less load: {executors(_size(next_))} would do at the latest when the expected peak falls to "
+            f"about {count(peak * ratio)} records/s (now {count(peak)})."
+        )
+    bigger = [v for v in known if _size(v) > _size(right)]
+    then = f"{executors(_size(min(bigger, key=_size)))} would be next" if bigger else (
+        f"{_size(right)} is the largest size that was looked at: raise scale_out_max"
+    )  # fmt: skip
+    found.append(
+        f"More load: {executors(_size(right))} would no longer do, at the latest when the expected peak "
+        f"reaches about {count(limit)} records/s; {then}."
+    )
+    return found
+
+
+def _never_enough(known: Verdicts, peak: float) -> list[str]:
+    largest = max(known, key=_size)
+    return [
+        f"No size that was looked at is known to keep the promise; the largest, {executors(_size(largest))}, "
+        f"processes about {count(_mid(largest))} records/s where a peak of {count(peak)} is expected: raise "
+        "scale_out_max, or promise a longer recovery."
+    ]
+
+
+def _promise(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
+    target = float(evaluation.promise.get("target_s", math.nan))
+    confidence = float(evaluation.promise.get("confidence", 1.0))
+    enough = [v for v in verdicts if v["status"] == "feasible"]
+    right = min(enough, key=_size) if enough else None
+    found = []
+    # The figures end at the 95th percentile: for a promise above it they say nothing.
+    tellable = [v for v in verdicts if confidence <= 0.95 and _high(v) is not None]
+    slower = [v for v in tellable if (right is None or _size(v) < _size(right)) and _only_recovery(v)]
+    if slower:
+        best = max(slower, key=_size)
+        needed = math.ceil(_high(best) or 0.0)
+        if needed > target:
+            found.append(
+                f"A longer promise: with recovery_target_s = {needed} instead of {target:g}, "
+                f"{executors(_size(best))} would keep it."
+            )
+    if right is not None and right in tellable:
+        high = _high(right) or 0.0
+        if high < target:
+            found.append(
+                f"A shorter promise: {executors(_size(right))} have {brief_s(target - high)} s to spare of "
+                f"the {target:g} s promised."
+            )
+    return found
+
+
+def _by_load(verdict: Mapping[str, Any]) -> bool:
+    """Is it only the load that speaks against this size?"""
+    excuses = verdict["excuses"]
+    return bool(excuses) and all(e["condition"] in LOAD and not e["measure"] for e in excuses)
+
+
+def _only_recovery(verdict: Mapping[str, Any]) -> bool:
+    excuses = verdict["excuses"]
+    return bool(excuses) and all(e["condition"] == "recovery" and not e["measure"] for e in excuses)
+
+
+def _high(verdict: Mapping[str, Any]) -> float | None:
+    """95 % of the recovery; None where it was not worked out, or not within what was looked at."""
+    recovery = verdict["recovery_s"]
+    return recovery["high"] if is_known(recovery) else None
+
+
+def _size(verdict: Mapping[str, Any]) -> int:
+    return int(verdict["scale_out"])
+
+
+def _mid(verdict: Mapping[str, Any]) -> float:
+    return float(verdict["capacity"]["mid"])
+
+
+def _peak_rps(evaluation: Evaluation) -> float:
+    """The largest rate that is expected; NaN without a forecast."""
+    peak = evaluation.forecast.get("peak")
+    return float(peak["mid"]) if isinstance(peak, Mapping) and is_known(peak) else math.nan

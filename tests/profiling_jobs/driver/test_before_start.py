@@ -1,0 +1,49 @@
+"""Whose checkpoint is this?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiling_jobs.driver import before_start
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.ports import Function, Plan
+
+pytestmark = pytest.mark.fast
+
+
+def plan(checkpoint: Path | str) -> Plan:
+    return Plan("orders", "orders", "live", Function("a:b"), 1, {"events": "orders"}, {}, str(checkpoint))
+
+
+def write(checkpoint: Path, batch: int, *sources: object) -> None:
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    lines = ["v1", '{"batchWatermarkMs":0}', *(json.dumps(one) if one != "-" else "-" for one in sources)]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+
+
+def test_a_new_or_empty_one_belongs_to_nobody(tmp_path: Path) -> None:
+    before_start.check_checkpoint(plan(tmp_path / "none"))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / ".0.crc").write_text("")
+    before_start.check_checkpoint(plan(tmp_path))
+
+
+def test_the_newest_batch_says_what_is_read(tmp_path: Path) -> None:
+    write(tmp_path, 9, {"clicks": {"0": 1}})
+    write(tmp_path, 10, {"orders": {"0": 1}})
+    before_start.check_checkpoint(plan(tmp_path))
+    before_start.check_checkpoint(plan(f"file://{tmp_path}"))
+    write(tmp_path, 11, {"orders": {"0": 1}}, {"clicks": {"0": 1}})
+    with pytest.raises(
+        Misconfigured, match=r"belongs to another query: it reads clicks.*new folder"
+    ) as caught:
+        before_start.check_checkpoint(plan(tmp_path))
+    assert caught.value.setting == "job.orders.checkpoint"
+
+
+def test_other_sources_say_nothing(tmp_path: Path) -> None:
+    write(tmp_path, 0, {"logOffset": 3}, 17, "-")
+    assert before_start.topics_of(tmp_path) == set()

@@ -1,0 +1,144 @@
+"""Rescaling through the driver's own scheduler, on a cluster that is played."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from profiling_jobs.driver.executors import Executors
+from profiling_jobs.errors import Misconfigured, NotReady
+
+
+class Sequence(list[str]):
+    def mkString(self, separator: str) -> str:
+        return separator.join(self)
+
+    def toSeq(self) -> Sequence:
+        return self
+
+    def add(self, item: str) -> None:
+        self.append(item)
+
+
+class Cluster:
+    """As much of a SparkSession as is asked for; gives what is requested, up to its slots."""
+
+    def __init__(self, *, slots: int, greedy: bool = True) -> None:
+        self.slots = slots
+        self.alive = [str(number) for number in range(slots)] if greedy else []
+        self.number = slots
+        self.total = slots
+        self.calls: list[tuple[Any, ...]] = []
+        self.sparkContext = self
+        self.applicationId = "app-1"
+        self._jsc = self._jvm = self
+        self.java = self.util = self.scala = self.collection = self.immutable = self.jdk = self.javaapi = self
+        self.CollectionConverters = self
+
+    def sc(self) -> Cluster:
+        return self
+
+    def schedulerBackend(self) -> Cluster:
+        return self
+
+    def getClass(self) -> Cluster:
+        return self
+
+    def getSimpleName(self) -> str:
+        return "StandaloneSchedulerBackend"
+
+    def asScala(self, collection: Any) -> Any:
+        return collection
+
+    def HashMap(self) -> dict[str, int]:
+        return {}
+
+    def ArrayList(self) -> Sequence:
+        return Sequence()
+
+    class Map:
+        pass
+
+    setattr(Map, "from", staticmethod(lambda value: value))
+
+    def getExecutorIds(self) -> Sequence:
+        # Registered in any order, a moment after they were asked for.
+        while len(self.alive) < min(self.total, self.slots):
+            self.alive.append(str(self.number))
+            self.number += 1
+            break
+        return Sequence(sorted(self.alive))
+
+    def requestTotalExecutors(self, total: int, tasks: int, hosts: Any) -> bool:
+        self.calls.append(("request", total))
+        self.total = total
+        return True
+
+    def killExecutors(self, ids: Sequence, adjust: bool, count: bool, force: bool) -> None:
+        assert (adjust, count, force) == (False, False, True)
+        self.calls.append(("kill", *ids))
+        self.alive = [one for one in self.alive if one not in ids]
+
+    def doKillExecutors(self, ids: Sequence) -> None:
+        self.calls.append(("end", *ids))
+        self.alive = [one for one in self.alive if one not in ids]
+
+
+def test_a_new_application_gives_back_what_it_took_too_much() -> None:
+    cluster = Cluster(slots=8)
+    executors = Executors(cluster, slots=8)
+    executors.claim(2)
+    executors.settle(2, timeout_s=5)
+    assert cluster.calls[:2] == [("request", 2), ("end", "2", "3", "4", "5", "6", "7")]
+    assert executors.ids() == ("0", "1")
+
+
+def test_growing_and_shrinking_ends_the_newest_and_never_the_wrong_number() -> None:
+    cluster = Cluster(slots=12)
+    executors = Executors(cluster, slots=12)
+    executors.claim(1)
+    executors.settle(4, timeout_s=5)
+    assert executors.ids() == ("0", "12", "13", "14")
+    executors.settle(2, timeout_s=5)
+    assert executors.ids() == ("0", "12"), "numbers are compared as numbers"
+    assert cluster.calls[-2:] == [("request", 2), ("kill", "13", "14")]
+    cluster.alive.remove("0")
+    executors.settle(2, timeout_s=5)
+    assert executors.ids() == ("12", "15"), "a lost one is replaced after shrinking, too"
+
+
+def test_what_is_missing_is_said_and_the_total_of_before_asked_for_again() -> None:
+    cluster = Cluster(slots=3)
+    executors = Executors(cluster, slots=3)
+    executors.claim(2)
+    executors.settle(2, timeout_s=5)
+    with pytest.raises(NotReady, match=r"3 of 5 executors registered within .* s: 2 found no free slot of 3"):
+        executors.settle(5, timeout_s=0.5)
+    assert executors.wanted == 2
+    assert executors.ids() == ("0", "1")
+
+
+def test_zero_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="at least 1 executor, got 0"):
+        Executors(Cluster(slots=3)).settle(0, timeout_s=1)
+
+
+def test_one_change_at_a_time() -> None:
+    cluster = Cluster(slots=2)
+    executors = Executors(cluster)
+    executors.claim(1)
+
+    def wait() -> None:
+        with suppress(NotReady):
+            executors.settle(5, timeout_s=1.0)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.3)
+    with pytest.raises(NotReady, match="the change to 5 executors is not over yet"):
+        executors.settle(1, timeout_s=1.0)
+    waiting.join()

@@ -1,0 +1,64 @@
+"""What a driver writes down of its batches, and how far a batch has come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiling_jobs.driver import progress
+
+pytestmark = pytest.mark.fast
+
+
+def test_half_a_line_of_a_killed_driver_is_not_a_broken_file(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    clock = iter([10.0, 20.0, 30.0]).__next__
+    progress.ProgressFile(path, incarnation=1, clock=clock).write("started", run_id="a")
+    with path.open("a") as file:
+        file.write('\n{"event": "progress", "at_s": 15.0, "inca')
+    progress.ProgressFile(path, incarnation=2, clock=clock).write("started", run_id="b")
+    assert [(one["incarnation"], one["at_s"], one["run_id"]) for one in progress.read(path)] == [
+        (1, 10.0, "a"),
+        (2, 20.0, "b"),
+    ]
+
+
+def test_a_large_file_is_put_aside_and_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "FILE_BYTES", 200)
+    file = progress.ProgressFile(tmp_path / "progress.jsonl", incarnation=1)
+    for number in range(6):
+        file.write("idle", number=number)
+    numbers = [one["number"] for one in progress.read(tmp_path / "progress.jsonl")]
+    assert numbers == list(range(6))[-len(numbers) :]
+    assert len(numbers) >= 4
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_no_file_is_no_events(tmp_path: Path) -> None:
+    assert list(progress.read(tmp_path / "progress.jsonl")) == []
+
+
+def source(ends: object, description: str = "KafkaV2[Subscribe[orders]]") -> dict[str, object]:
+    return {"description": description, "startOffset": None, "endOffset": ends, "latestOffset": None}
+
+
+@pytest.mark.parametrize(
+    ("sources", "ends"),
+    [
+        ([source({"orders": {"0": 5, "1": 0}})], {("orders", 0): 5, ("orders", 1): 0}),
+        ([source(json.dumps({"orders": {"0": 5}}))], {("orders", 0): 5}),
+        ([source({"a": {"0": 1}}), source({"b": {"0": 2}})], {("a", 0): 1, ("b", 0): 2}),
+        ([source({"a": {"0": 7}}), source({"a": {"0": 4}})], {("a", 0): 4}),
+        ([source(3, "RateStreamV2")], {}),
+        ([source({"a": {"0": 1}}, "FileStreamSource[/data]")], {}),
+        ([source(None)], {}),
+        ([source("not json")], {}),
+        ([], {}),
+    ],
+)
+def test_end_offsets_of_every_kafka_source(
+    sources: list[dict[str, object]], ends: dict[tuple[str, int], int]
+) -> None:
+    assert progress.end_offsets({"sources": sources}) == ends

@@ -1,0 +1,223 @@
+"""What a profiling copy may read and write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiling_jobs.driver.batch_files import BatchFiles
+from profiling_jobs.driver.sink_guard import (
+    Limits,
+    _check_loads,
+    _check_starts,
+    _watch_functions,
+    _watch_options,
+    described,
+)
+from profiling_jobs.errors import HeadroomError, Misconfigured, Unsafe
+from profiling_jobs.ports import Plan, Script
+
+pytestmark = pytest.mark.fast
+
+COPY = Plan(
+    name="orders-copy",
+    job="orders",
+    role="profile",
+    program=Script("job.py"),
+    scale_out=1,
+    inputs={"events": "scratch-in"},
+    outputs={"alerts": "scratch-out", "files": "files:/data/given"},
+    checkpoint="/data/copy",
+)
+LIMITS = Limits(COPY, "h:1,h:2", "/data/scratch")
+KAFKA = {"topic": "scratch-out", "kafka.bootstrap.servers": "h:2,h:1", "checkpointlocation": "/data/copy"}
+LIVE = Limits(replace(COPY, role="live"), "h:1", "/data/scratch")
+DECLARED = Limits(replace(COPY, side_effects="none"), "h:1", "/data/scratch")
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ("kafka", KAFKA),
+        ("KAFKA", {**KAFKA, "checkpointlocation": "file:///data/copy/one-of-two"}),
+        ("console", {}),
+        ("noop", {"checkpointlocation": "/data/copy"}),
+        ("parquet", {"path": "/data/scratch/alerts", "checkpointlocation": "/data/copy"}),
+    ],
+)
+def test_scratch_is_allowed(form: str, options: dict[str, str]) -> None:
+    LIMITS.check_write(form, options)
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "key"),
+    [
+        ("kafka", {"topic": "alerts"}, "job.orders.outputs.*'alerts'"),
+        ("kafka", {"topic": None}, "job.orders.outputs.*column"),
+        ("kafka", {"kafka.bootstrap.servers": "elsewhere:1"}, "brokers.bootstrap"),
+        ("kafka", {"kafka.bootstrap.servers": None}, "brokers.bootstrap"),
+        ("kafka", {"checkpointlocation": "/data/live"}, "job.orders.checkpoint"),
+        ("kafka", {"checkpointlocation": "/data/copy/../live"}, "job.orders.checkpoint"),
+        ("kafka", {"checkpointlocation": None}, "job.orders.checkpoint"),
+        ("parquet", {"path": "/warehouse/alerts"}, "job.orders.outputs.*warehouse"),
+        ("parquet", {"path": "/data/scratch/../live"}, "job.orders.outputs"),
+        ("parquet", {"path": None}, "job.orders.outputs"),
+        ("delta", {}, "profiling_side_effects"),
+        ("jdbc", {}, "profiling_side_effects"),
+    ],
+)
+def test_everything_else_is_refused_with_the_setting_to_change(
+    form: str, change: dict[str, str | None], key: str
+) -> None:
+    options = {name: value for name, value in {**KAFKA, **change}.items() if value is not None}
+    with pytest.raises(HeadroomError, match=key):
+        LIMITS.check_write(form, options)
+
+
+def test_a_function_of_the_script_cannot_be_judged_unless_declared_harmless() -> None:
+    with pytest.raises(Unsafe, match=r"foreachBatch.*job\.orders.profiling_side_effects"):
+        LIMITS.check_write("parquet", KAFKA, function="foreachBatch")
+    DECLARED.check_write("parquet", KAFKA, function="foreachBatch")
+    LIVE.check_write("parquet", KAFKA, function="foreachBatch")
+
+
+def test_what_is_trusted_is_said() -> None:
+    assert "checked at every DataStreamWriter.start" in described(COPY)
+    assert "trusted: whatever" in described(COPY)
+    assert "declared" in described(DECLARED.plan)
+    assert "every DataStreamWriter.start" not in described(DECLARED.plan)
+
+
+@pytest.mark.parametrize("limits", [LIMITS, LIVE, DECLARED])
+def test_the_declared_checkpoint_is_asked_of_everybody(limits: Limits) -> None:
+    with pytest.raises(Unsafe, match=r"job\.orders\.checkpoint.*/data/other"):
+        limits.check_write("kafka", {**KAFKA, "checkpointlocation": "/data/other"})
+    with pytest.raises(Misconfigured, match="no checkpointLocation"):
+        limits.check_write("kafka", {"topic": "scratch-out"})
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"subscribe": "orders"}, "job.orders.inputs.*orders"),
+        ({"subscribe": "scratch-in,orders"}, "job.orders.inputs"),
+        ({"subscribepattern": ".*"}, "job.orders.inputs.*by itself"),
+        ({"assign": '{"orders":[0]}'}, "job.orders.inputs"),
+        ({"subscribe": "scratch-in", "kafka.group.id": "headroom.orders"}, "headroom.orders"),
+        ({"subscribe": "scratch-in", "groupidprefix": "billing"}, "billing"),
+    ],
+)
+def test_a_copy_reads_its_own_topics_in_no_foreign_group(options: dict[str, str], key: str) -> None:
+    with pytest.raises(Unsafe, match=key):
+        LIMITS.check_read("kafka", options)
+    LIVE.check_read("kafka", options)
+
+
+def test_a_copy_may_read_what_it_was_given() -> None:
+    LIMITS.check_read("kafka", {"subscribe": "scratch-in"})
+    LIMITS.check_read("kafka", {"subscribe": " scratch-in ", "kafka.group.id": "headroom.orders-copy.x"})
+    LIMITS.check_read("rate", {})
+
+
+class Stream:
+    """As much of Spark's reader and writer as is looked over."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def option(self, key: str, value: Any) -> Stream:
+        return self
+
+    def options(self, **options: Any) -> Stream:
+        return self
+
+    def format(self, source: str) -> Stream:
+        return self
+
+    def foreach(self, f: Any) -> Stream:
+        return self
+
+    def foreachBatch(self, func: Any) -> Stream:
+        return self
+
+    def start(self, path: Any = None, format: Any = None, *more: Any, **options: Any) -> str:
+        return "started"
+
+    def toTable(self, tableName: str, **options: Any) -> str:
+        return "started"
+
+    def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> str:
+        return "loaded"
+
+
+@pytest.fixture
+def stream() -> Stream:
+    kind = type("Watched", (Stream,), {})
+    for name in ("option", "options", "format", "foreach", "foreachBatch", "start", "toTable", "load"):
+        setattr(kind, name, getattr(Stream, name))
+    _watch_options(kind)
+    _watch_functions(kind)
+    _check_starts(kind, LIMITS)
+    _check_loads(kind, LIMITS)
+    return kind()
+
+
+def test_options_count_however_they_are_given(stream: Stream) -> None:
+    writer = (
+        stream.format("kafka")
+        .option("TOPIC", "scratch-out")
+        .options(**{"kafka.bootstrap.servers": "h:1,h:2"})
+    )
+    assert writer.start(checkpointLocation="/data/copy") == "started"
+    with pytest.raises(Unsafe, match="'alerts'"):
+        writer.start(checkpointLocation="/data/copy", topic="alerts")
+    with pytest.raises(Unsafe, match="jdbc"):
+        writer.start(None, "jdbc", checkpointLocation="/data/copy")
+
+
+def test_a_path_in_start_counts(stream: Stream) -> None:
+    assert stream.start("/data/scratch/a", checkpointLocation="/data/copy", queryName="q") == "started"
+    with pytest.raises(Unsafe, match="/warehouse"):
+        stream.start("/warehouse", checkpointLocation="/data/copy")
+
+
+def test_functions_and_tables_are_noticed(stream: Stream) -> None:
+    with pytest.raises(Unsafe, match="toTable"):
+        stream.toTable("orders", checkpointLocation="/data/copy")
+    with pytest.raises(Unsafe, match="foreachBatch"):
+        stream.format("noop").foreachBatch(print).start(checkpointLocation="/data/copy")
+    with pytest.raises(Unsafe, match="foreach"):
+        stream.foreach(print).start(checkpointLocation="/data/copy")
+
+
+@pytest.mark.parametrize("folder", ["/data/scratch/alerts", "/data/given/deeper"])
+def test_our_own_sink_may_write_where_the_copy_may(stream: Stream, folder: str) -> None:
+    writer = stream.foreachBatch(BatchFiles(folder))
+    assert writer.start(checkpointLocation="/data/copy") == "started"
+
+
+@pytest.mark.parametrize("folder", ["/warehouse/alerts", "/data/scratch/../live", "/data/givenness"])
+def test_our_own_sink_is_kept_to_the_scratch_folders(stream: Stream, folder: str) -> None:
+    writer = stream.foreachBatch(BatchFiles(folder)).option("path", "/data/scratch")
+    with pytest.raises(Unsafe, match=rf"job\.orders\.outputs.*{folder}"):
+        writer.start(checkpointLocation="/data/copy")
+    with pytest.raises(Unsafe, match="outputs"):
+        writer.start("/data/scratch", checkpointLocation="/data/copy")
+
+
+def test_what_only_looks_like_our_own_sink_cannot_be_judged(stream: Stream) -> None:
+    class Mine(BatchFiles):
+        pass
+
+    harmless = BatchFiles("/data/scratch")
+    for sink in (Mine("/data/scratch"), harmless.__call__):
+        with pytest.raises(Unsafe, match="profiling_side_effects"):
+            stream.foreachBatch(harmless).foreachBatch(sink).start(checkpointLocation="/data/copy")
+
+
+def test_reads_are_looked_over(stream: Stream) -> None:
+    assert stream.format("kafka").option("subscribe", "scratch-in").load() == "loaded"
+    with pytest.raises(Unsafe, match="orders"):
+        stream.load(format="kafka", subscribe="orders")

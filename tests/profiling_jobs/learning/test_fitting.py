@@ -1,0 +1,355 @@
+"""From what was measured and lived through to models in charge, or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.capacity import CapacityModel
+from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
+from models.simulation.registry import MemoryRegistry
+from models.simulation.store import MemoryStore
+from pipelines.resources.simulated_registry import SimulatedRegistry
+from profiling_jobs.learning import (
+    fitting,
+    held_out,
+    judging,
+    promoting,
+    training,
+    verdicts,
+    workload_history,
+)
+from profiling_jobs.learning.champions import Champions
+from profiling_jobs.learning.engine_inputs import EngineInputs
+from profiling_jobs.learning.promoting import Purpose, Room, refit, refit_all
+from profiling_jobs.learning.training import Measured
+from profiling_jobs.learning.verdicts import Evidence
+
+Fill = Callable[..., None]
+PURPOSE = Purpose(
+    job="orders",
+    horizon_s=270.0,
+    candidates=tuple(range(1, 9)),
+    failure_kinds=("executor_kill", "driver_kill"),
+    target_s=180.0,
+    limit_records=20_000.0,
+)
+NOW_S = 1_763_474_400.0
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(MemoryStore(), SimulatedRegistry(MemoryRegistry()), tmp_path)
+
+
+def outcomes(made: promoting.Made) -> dict[str, str]:
+    return {verdict.name: verdict.outcome for verdict in made.verdicts}
+
+
+class TestAllFour:
+    def test_a_job_that_was_profiled_drilled_and_watched_gets_its_models(
+        self, room: Room, lived: Fill
+    ) -> None:
+        lived(room.store)
+        made = refit_all(PURPOSE, room)
+        assert {kind: one.promoted for kind, one in made.items()} == dict.fromkeys(promoting.ORDER, True)
+        champions = Champions.load(room.folder, "orders")
+        assert champions.versions == {"workload": 1, "capacity": 1, "latency": 1, "recovery": 1}
+        assert isinstance(champions.capacity, CapacityModel)
+        eight = champions.capacity.predict(8)
+        assert not isinstance(eight, Unknown)
+        truth = 20_000.0 / (0.5 + 20_000.0 / (4000.0 * 8**0.85))
+        assert eight.mid == pytest.approx(truth, rel=0.05)
+        assert isinstance(champions.engine, EngineInputs)
+        assert champions.engine.overhead_s[4] == pytest.approx(0.5, abs=0.01)
+        assert champions.engine.limit_records == 20_000.0
+        assert champions.trained_on["workload"]["to_s"] == NOW_S
+        assert outcomes(made["recovery"])["agrees_with_drills"] == "passed"
+        assert outcomes(made["recovery"])["enough_points"] == "warned"  # nobody killed the driver yet
+
+    def test_without_anything_there_is_no_model_and_it_says_what_to_do(self, room: Room) -> None:
+        made = refit_all(PURPOSE, room)
+        wanted = {"capacity": "profile the job", "workload": "record its input", "latency": "profile the job"}
+        for kind, said in wanted.items():
+            assert made[kind].version is None
+            assert said in made[kind].said
+            assert "no champion" in made[kind].said
+            assert outcomes(made[kind])["enough_points"] == ("warned" if kind == "latency" else "failed")
+        assert made["recovery"].promoted  # the prior is careful enough to decide with
+        assert Champions.load(room.folder, "orders").versions == {"recovery": 1}
+
+    def test_the_same_data_give_the_same_document(self, room: Room, lived: Fill) -> None:
+        lived(room.store, hours=1.0)
+        first, second = (refit(kind, PURPOSE, room) for kind in ("workload", "workload"))
+        assert first.document == second.document
+        assert second.version == second.champion == 1  # and no second version of the same
+        assert second.said.startswith("Nothing is new")
+
+    @pytest.mark.fast
+    def test_latency_is_missed_only_where_it_is_bounded(self, room: Room) -> None:
+        assert outcomes(refit("latency", PURPOSE, room))["enough_points"] == "warned"
+        bounded = replace(PURPOSE, latency_bound_ms=500.0)
+        assert outcomes(refit("latency", bounded, room))["enough_points"] == "failed"
+
+
+class TestPromotion:
+    def test_a_failed_check_leaves_the_old_champion_in_charge(
+        self, room: Room, lived: Fill, muddled: Fill
+    ) -> None:
+        lived(room.store)
+        assert refit("capacity", PURPOSE, room).promoted
+        room = replace(room, store=MemoryStore())
+        muddled(room.store)
+        made = refit("capacity", PURPOSE, room)
+        assert not made.promoted
+        assert outcomes(made)["held_out_error"] == "failed"
+        assert "Version 1 stays in charge" in made.said
+        assert Champions.load(room.folder, "orders").versions == {"capacity": 1}
+        assert room.registry.aliases("orders.capacity") == {"champion": 1, "challenger": 2}
+        refused = room.registry.load("orders.capacity", alias="challenger")
+        assert not isinstance(refused, Unknown)
+        assert "held_out_error" in refused.tags["failed_checks"]
+
+    def test_a_first_commit_of_those_that_are_left_misleads_nobody(self, room: Room, lived: Fill) -> None:
+        """The batch in flight is committed at once, and the recovery takes its time all the same."""
+        lived(room.store, hours=0)
+        for event, details in room.store.events("orders"):
+            room.store.add_event("orders", replace(event, downtime_s=0.3), details=details)
+        assert outcomes(refit("capacity", PURPOSE, room))["agrees_with_drills"] == "passed"
+        made = refit("recovery", PURPOSE, room)
+        assert outcomes(made)["agrees_with_drills"] == "passed"
+        assert not isinstance(made.document, Unknown)
+        assert made.document["figures"]["downtime_executor_kill_s"] == pytest.approx(12.0, rel=0.35)
+
+    def test_recoveries_that_never_ended_are_held_against_the_model(self, room: Room, lived: Fill) -> None:
+        lived(room.store, hours=0)
+        for event, details in room.store.events("orders")[2:]:
+            room.store.add_event("orders", replace(event, recovery_s=math.inf), details=details)
+        made = refit("capacity", PURPOSE, room)
+        assert outcomes(made)["agrees_with_drills"] == "failed"
+        assert "There is no champion" in made.said
+
+    def test_without_an_old_champion_there_is_none(self, room: Room, muddled: Fill) -> None:
+        muddled(room.store)
+        made = refit("capacity", PURPOSE, room)
+        assert "There is no champion" in made.said
+        assert isinstance(Champions.load(room.folder, "orders").capacity, Unknown)
+
+    def test_a_new_profile_takes_over(self, room: Room, lived: Fill) -> None:
+        lived(room.store, sizes=(1, 2, 4))
+        assert refit("capacity", PURPOSE, room).champion == 1
+        lived(room.store, seed=2)
+        made = refit("capacity", PURPOSE, room)
+        assert (made.version, made.champion, made.promoted) == (2, 2, True)
+
+
+class TestTraining:
+    def measured(self, store: Any) -> Measured:
+        return training.measured(store, "orders")
+
+    @pytest.mark.fast
+    def test_stretches_in_recovery_teach_nothing(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, drills=0, hours=0)
+        before = self.measured(store)
+        live = Measurement(4, 9000.0, 9000.0, True, duration_s=600.0, origin="live")
+        store.add_event("orders", RecoveryEvent("driver_kill", 4, NOW_S + 300.0, 20.0, 90.0), details={})
+        for minute, key in ((4, "before"), (9, "during"), (15, "worked off in it"), (17, "after")):
+            store.add_measurement("orders", f"live-{key}", live, at_s=NOW_S + 60.0 * minute)
+        found = self.measured(store)
+        assert found.in_recovery == 2
+        assert len(found.measurements) == len(before.measurements) + 2
+
+    @pytest.mark.fast
+    def test_a_recovery_that_never_ended_is_over_one_day(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, drills=0, hours=0)
+        live = Measurement(4, 9000.0, 9000.0, True, duration_s=600.0, origin="live")
+        event = RecoveryEvent("driver_kill", 4, NOW_S, math.inf, math.inf)
+        store.add_event("orders", event, details={})
+        store.add_measurement("orders", "live-1", live, at_s=NOW_S + 700.0)
+        store.add_measurement("orders", "live-2", live, at_s=NOW_S + 7200.0)
+        assert self.measured(store).in_recovery == 1
+
+    @pytest.mark.fast
+    def test_live_stretches_that_contradict_the_profile_are_left_out_and_counted(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, drills=0, hours=0)
+        far = Measurement(4, 30_000.0, 30_000.0, True, duration_s=600.0, origin="live")
+        store.add_measurement("orders", "live-1", far, at_s=NOW_S + 700.0)
+        found = fitting.fit_capacity(self.measured(store))
+        assert not isinstance(found, Unknown)
+        assert found["figures"]["left_out_contradicting"] == 1
+        assert found["figures"]["live_measurements"] == 0
+
+
+class TestFits:
+    @pytest.mark.fast
+    @pytest.mark.parametrize(
+        ("measurements", "said"),
+        [
+            ((), "profile the job"),
+            ((Measurement(2, 100.0, 100.0, True),), "never saturated"),
+            (
+                (Measurement(2, 200.0, 200.0, True), Measurement(2, 150.0, 100.0, False)),
+                "contradict each other",
+            ),
+        ],
+    )
+    def test_capacity_without_evidence_is_unknown(
+        self, measurements: tuple[Measurement, ...], said: str
+    ) -> None:
+        data = Measured(measurements, {1: 0.4}, None, None, None)
+        found = fitting.fit_capacity(data)
+        assert isinstance(found, Unknown)
+        assert said in found.reason
+
+    @pytest.mark.fast
+    def test_one_measured_size_is_not_enough_for_several(self) -> None:
+        data = Measured((Measurement(2, 150.0, 100.0, False, duration_s=60.0),) * 3, {2: 0.4}, "1", 0.0, 1.0)
+        found = fitting.fit_capacity(data)
+        assert not isinstance(found, Unknown)
+        named = {v.name: v.outcome for v in judging.judged(found, Evidence(candidates=(1, 2, 4)))}
+        assert named["enough_points"] == "failed"
+        alone = {v.name: v.outcome for v in judging.judged(found, Evidence(candidates=(2,)))}
+        assert alone["enough_points"] != "failed"
+
+    @pytest.mark.fast
+    def test_a_forecast_that_does_not_reach_far_enough_is_refused(self) -> None:
+        store = MemoryStore()
+        workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[100.0, 110.0] * 30)
+        found = fitting.fit_workload(workload_history.history(store, "orders"), horizon_s=90.0)
+        assert not isinstance(found, Unknown)
+        verdict = judging.judged(found, Evidence(horizon_s=500.0))[0]
+        assert (verdict.name, verdict.outcome) == ("enough_points", "failed")
+        assert "reaches 90 s and decisions need 500 s" in verdict.said
+
+    def test_a_forecast_worse_than_the_naive_one_is_refused(self, room: Room, lived: Fill) -> None:
+        lived(room.store)
+        arrivals = training.arrivals(room.store, "orders")
+        found = fitting.fit_workload(arrivals, horizon_s=270.0)
+        assert not isinstance(found, Unknown)
+        assert judging.judged(found, Evidence(horizon_s=270.0))[3].outcome == "passed"
+        figures = {**found["figures"], "held_out_mae_rps": 3.0 * found["figures"]["naive_mae_rps"]}
+        worse = judging.judged({**found, "figures": figures}, Evidence(horizon_s=270.0))[3]
+        assert (worse.name, worse.outcome) == ("not_worse_than_naive", "failed")
+
+    @pytest.mark.fast
+    def test_few_arrivals_are_not_enough_and_more_are(self) -> None:
+        store = MemoryStore()
+        for count, known in ((11, False), (12, True)):
+            rates = [100.0 + i for i in range(count)]
+            workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=rates)
+            found = fitting.fit_workload(workload_history.history(store, "orders"), horizon_s=60.0)
+            assert isinstance(found, Unknown) != known
+
+
+class TestHeldOut:
+    @pytest.mark.fast
+    def test_capacity_is_foretold_where_the_truth_is_a_form(self) -> None:
+        rng = np.random.default_rng(5)
+        runs = [
+            Measurement(s, 9e5, 1000.0 * s**0.9 * float(rng.normal(1.0, 0.02)), False, duration_s=60.0)
+            for s in (1, 2, 4, 8, 12)
+            for _ in range(3)
+        ]
+        found = held_out.capacity(runs).figures()
+        assert found["held_out_count"] == 15
+        assert found["held_out_error"] < 0.05
+        assert not verdicts.rare(int(found["held_out_inside"]), 15)
+
+    @pytest.mark.fast
+    def test_downtimes_of_which_there_are_two_test_nothing(self) -> None:
+        events = [RecoveryEvent("executor_kill", 2, float(i), 10.0 + i, 40.0) for i in range(2)]
+        assert held_out.recovery(events).figures() == {"held_out_count": 0}
+
+    @pytest.mark.fast
+    @pytest.mark.parametrize(
+        ("inside", "count", "said"),
+        [
+            (1, 1, False),
+            (0, 1, False),
+            (0, 2, True),
+            (1, 3, False),
+            (0, 3, True),
+            (1, 4, True),
+            (9, 10, False),
+        ],
+    )
+    def test_chance_is_given_its_share(self, inside: int, count: int, said: bool) -> None:
+        assert verdicts.rare(inside, count) is said
+
+
+class TestHistory:
+    @pytest.mark.fast
+    def test_pieces_of_any_step_become_one_grid(self) -> None:
+        store = MemoryStore()
+        workload_history.remember(store, "orders", start_s=1000.0, step_s=1.0, rates_rps=[10.0] * 30)
+        workload_history.remember(store, "orders", start_s=1050.0, step_s=5.0, rates_rps=[20.0] * 4)
+        grid = workload_history.history(store, "orders")
+        assert not isinstance(grid, Unknown)
+        assert grid.start_s == 1000.0
+        np.testing.assert_allclose(grid.values, [10.0, 10.0, 10.0, math.nan, math.nan, 20.0, 20.0])
+
+    @pytest.mark.fast
+    def test_what_is_told_again_replaces_and_what_is_missing_does_not(self) -> None:
+        store = MemoryStore()
+        workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[1.0, 2.0, 3.0])
+        workload_history.remember(store, "orders", start_s=10.0, step_s=10.0, rates_rps=[math.nan, 5.0])
+        grid = workload_history.history(store, "orders")
+        assert not isinstance(grid, Unknown)
+        assert grid.values.tolist() == [1.0, 2.0, 5.0]
+
+    @pytest.mark.fast
+    def test_the_newest_week_is_kept(self) -> None:
+        store = MemoryStore()
+        workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[1.0])
+        week = 10.0 * workload_history.MOST_CELLS
+        grid = workload_history.remember(store, "orders", start_s=week, step_s=10.0, rates_rps=[2.0])
+        assert grid.values.size == workload_history.MOST_CELLS
+        assert grid.start_s == 10.0
+
+    @pytest.mark.fast
+    def test_nothing_known_is_unknown(self) -> None:
+        store = MemoryStore()
+        assert isinstance(workload_history.history(store, "orders"), Unknown)
+        workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[math.nan])
+        assert isinstance(workload_history.history(store, "orders"), Unknown)
+
+    @pytest.mark.fast
+    @pytest.mark.parametrize("wrong", [{"step_s": 0.0}, {"rates_rps": [-1.0]}, {"start_s": math.nan}])
+    def test_what_makes_no_sense_is_refused_by_name(self, wrong: dict[str, Any]) -> None:
+        given = {"start_s": 0.0, "step_s": 10.0, "rates_rps": [1.0], **wrong}
+        with pytest.raises(Misuse, match=next(iter(wrong))):
+            workload_history.remember(MemoryStore(), "orders", **given)
+
+    @pytest.mark.fast
+    def test_steps_of_a_forecast_begin_at_whole_steps(self) -> None:
+        store = MemoryStore()
+        workload_history.remember(store, "orders", start_s=20.0, step_s=10.0, rates_rps=[3.0, 1.0, 2.0, 3.0])
+        grid = workload_history.history(store, "orders")
+        assert not isinstance(grid, Unknown)
+        coarse = fitting.coarser(grid, step_s=30.0)
+        assert coarse.start_s == 30.0
+        assert coarse.values.tolist() == [2.0]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("horizon_s", "step_s"), [(50.0, 10.0), (90.0, 10.0), (180.0, 20.0), (270.0, 30.0), (1080.0, 60.0)]
+)
+def test_a_forecast_has_steps_that_fit_its_horizon(horizon_s: float, step_s: float) -> None:
+    assert fitting.forecast_step_s(horizon_s) == step_s
+
+
+@pytest.mark.fast
+def test_a_purpose_may_have_any_other_job(room: Room) -> None:
+    other = replace(PURPOSE, job="clicks")
+    assert refit("recovery", other, room).champion == 1
+    assert Champions.load(room.folder, "orders").versions == {}

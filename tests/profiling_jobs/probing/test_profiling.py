@@ -1,0 +1,441 @@
+"""Probes and searches on the stepped twin: what they find, and what can spoil them."""
+
+from dataclasses import replace
+
+import pytest
+
+from models import probing
+from models.probing import Probe, Settings, estimates
+from models.quantities import Unknown
+from models.simulation import sampling
+from models.simulation.behaviour import Behaviour, Platform, contended
+from models.simulation.cluster import Cluster
+from models.simulation.store import MemoryStore
+from pipelines.resources.simulated import (
+    SimulatedBroker,
+    SimulatedClock,
+    SimulatedDeployments,
+    SimulatedMetrics,
+)
+from pipelines.resources.simulated_source import SimulatedSource
+from profiling_jobs import plans
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.ports import Function, Plan
+from profiling_jobs.probing.copies import DOCUMENT as COPIES
+from profiling_jobs.probing.copies import Copies, Surroundings
+from profiling_jobs.probing.probe import ProbeRun, Rules
+from profiling_jobs.probing.profiling import Profiling
+from profiling_jobs.probing.profiling_record import measured
+from profiling_jobs.signals.stage_times import StageTime, guesses
+
+LIMIT = 2000
+OVERHEAD_S = 0.3
+PARTITIONS = {"events": 2, "results": 2}
+TEMPLATE = Plan(
+    name="enrichment",
+    job="enrichment",
+    role="profile",
+    program=Function("profiling_jobs.jobs.enrichment:build"),
+    scale_out=1,
+    inputs={"events": "orders"},
+    outputs={"results": "answers"},
+    checkpoint="/checkpoints/enrichment",
+    max_offsets_per_trigger=LIMIT,
+)
+LIVE = replace(TEMPLATE, name="live", role="live", scale_out=1, checkpoint="/checkpoints/live")
+
+
+def truth(scale_out: int) -> float:
+    """What batches of LIMIT records really sustain."""
+    return LIMIT / (OVERHEAD_S + LIMIT / contended(scale_out))
+
+
+@pytest.fixture(autouse=True)
+def _nobody_asks_the_twin_for_latency(monkeypatch):
+    """Nine tenths of its time, and probes reckon their own."""
+    none = Unknown("left out")
+    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+
+
+class World:
+    """A simulated cluster with a live job, and what copies need."""
+
+    def __init__(self, *, platform=None, source=SimulatedSource, **behaviour):
+        self.cluster = Cluster(
+            {"enrichment": Behaviour(**({"warm_up_s": 8.0, "overhead_s": OVERHEAD_S} | behaviour))},
+            platform or Platform(slots=12),
+        )
+        self.store = MemoryStore()
+        self.clock = SimulatedClock(self.cluster)
+        self.deployments = SimulatedDeployments(self.cluster)
+        self.forgotten = []
+        self.sources = []
+        for topic, count in (("orders", 2), ("answers", 2)):
+            self.cluster.topics.create(topic, partitions=count, at_s=0.0)
+        self.source_kind = source
+        self.stages = None
+
+    @property
+    def around(self):
+        return Surroundings(
+            deployments=self.deployments,
+            metrics=SimulatedMetrics(self.cluster),
+            broker=SimulatedBroker(self.cluster),
+            store=self.store,
+            clock=self.clock,
+            open_source=self.open_source,
+            checkpoint=lambda name: f"/checkpoints/{name}",
+            forget=self.forgotten.append,
+            stages=self.stages,
+        )
+
+    def open_source(self, name, inputs):
+        self.sources.append(self.source_kind(self.cluster, dict.fromkeys(inputs.values(), 1.0)))
+        self.sources[-1].set_rate(10.0)
+        return self.sources[-1]
+
+    def probe(self, rate_rps, *, scale_out=2, rules=None, during=None, probe_s=60.0, left_s=None):
+        """One probe on a copy of its own; `during(seconds since its begin)` is called every second."""
+        copies = Copies(TEMPLATE, self.around, partitions=PARTITIONS)
+        copy = copies.launch(scale_out)
+        self.copy = copy
+        run = ProbeRun(
+            Probe(0, scale_out, rate_rps, warm_up_s=30.0, probe_s=probe_s),
+            watch=copy.watch,
+            source=copy.source,
+            clock=self.clock,
+            rules=rules or Rules(limit_records=LIMIT, warm_up_s=30.0),
+            fresh=True,
+            **({} if left_s is None else {"left_s": left_s}),
+        )
+        began_s, steps = self.clock.now_s(), run.steps()
+        try:
+            while True:
+                next(steps)
+                self.clock.sleep(1.0)
+                if during is not None:
+                    during(self.clock.now_s() - began_s)
+        except StopIteration as finished:
+            return finished.value
+        finally:
+            self.took_s = self.clock.now_s() - began_s
+            copies.clear()
+
+    def profile(self, *, progress=lambda state, text: None, rules=None, template=TEMPLATE, **settings):
+        given = {"scale_outs": (1, 2, 4), "warm_up_s": 30.0, "probe_s": 60.0, "first_rate_rps": 1000.0}
+        return Profiling(
+            template,
+            Settings(**(given | settings)),
+            self.around,
+            partitions=PARTITIONS,
+            rules=rules or Rules(limit_records=LIMIT, warm_up_s=30.0),
+            progress=progress,
+        )
+
+    def scratch(self):
+        return [name for name in self.cluster.topics.counts() if name.startswith("headroom.")]
+
+
+class TestOneProbe:
+    @pytest.mark.parametrize("share", [0.3, 0.9, 0.97])
+    def test_a_rate_below_the_capacity_is_sustained(self, share):
+        result = World().probe(share * truth(2))
+        assert (result.verdict, result.reason) == ("sustained", "")
+        assert result.throughput_rps == pytest.approx(share * truth(2), rel=0.01)
+
+    @pytest.mark.parametrize("share", [1.03, 1.2, 3.0])
+    def test_a_rate_above_it_measures_the_capacity(self, share):
+        result = World().probe(share * truth(2))
+        assert (result.verdict, result.reason) == ("not sustained", "")
+        assert result.throughput_rps == pytest.approx(truth(2), rel=0.01)
+
+    def test_latency_of_a_job_at_ease_is_that_of_its_batches(self):
+        result = World().probe(0.3 * truth(2))
+        assert result.latency_ms == pytest.approx(1000.0, rel=0.6)
+
+    def test_the_warm_up_lasts_as_long_as_the_longest_window(self):
+        short, long = World(), World()
+        short.probe(1000.0)
+        long.probe(1000.0, rules=Rules(limit_records=LIMIT, warm_up_s=30.0, longest_window_s=300.0))
+        assert long.took_s - short.took_s >= 240.0
+
+    def test_a_job_without_a_limit_is_measured_too(self):
+        world = World()
+        result = world.probe(0.8 * contended(2), rules=Rules())
+        assert result.verdict == "sustained"
+
+
+class Short(SimulatedSource):
+    """Never faster than 700 records/s."""
+
+    def __init__(self, cluster, topics):
+        super().__init__(cluster, topics, highest_rps=700.0)
+
+
+class Liar(Short):
+    """And says that it was."""
+
+    def achieved(self, from_s, to_s):
+        said = super().achieved(from_s, to_s)
+        return replace(said, achieved_rps=said.commanded_rps)
+
+
+class Dumb(SimulatedSource):
+    """Has lost its broker: it cannot tell what it has sent."""
+
+    def achieved(self, from_s, to_s):
+        return replace(super().achieved(from_s, to_s), achieved_rps=Unknown("the broker did not answer"))
+
+
+class TestInvalidProbes:
+    @pytest.mark.parametrize(
+        ("source", "why"),
+        [(Short, "never reached its rate"), (Liar, "the broker has counted"), (Dumb, "did not answer")],
+    )
+    def test_a_source_that_is_short_lies_or_cannot_tell(self, source, why):
+        result = World(source=source).probe(1000.0)
+        assert result.verdict == "invalid"
+        assert result.throughput_rps is None
+        assert why in result.reason
+
+    @pytest.mark.parametrize("at_s", [40.0, 60.0, 80.0, 110.0])
+    @pytest.mark.parametrize("kind", ["driver_kill", "driver_freeze", "broker_restart"])
+    def test_whatever_dies_at_whatever_moment(self, kind, at_s):
+        world = World(platform=Platform(slots=12, broker_restart_s=20.0))
+        result = world.probe(1000.0, during=lambda now_s: self._inject(world, kind, at_s, now_s))
+        assert result.verdict == "invalid"
+        assert result.throughput_rps is None
+        assert result.reason
+
+    @pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze"])
+    def test_an_executor_that_dies_in_the_measured_stretch(self, kind):
+        world = World()
+        result = world.probe(1000.0, during=lambda now_s: self._inject(world, kind, 105.0, now_s))
+        assert result.verdict == "invalid"
+        assert "executor" in result.reason
+
+    def test_all_executors_of_a_worker_that_dies(self):
+        world = World(platform=Platform(slots=12, executor_start_s=40.0))
+
+        def lose_the_worker(now_s):
+            if now_s == 140.0:
+                job = world.cluster.job(world.copy.plan.name)
+                for executor in list(job.executors):
+                    job.kill_executor(executor, world.cluster.now_s)
+
+        result = world.probe(1000.0, during=lose_the_worker)
+        assert result.verdict == "invalid"
+        assert "executor" in result.reason
+
+    def test_a_job_that_finishes_no_batch(self):
+        world = World(warm_up_s=10_000.0)
+        result = world.probe(1000.0)
+        assert result.verdict == "invalid"
+        assert "no batch was committed" in result.reason
+
+    def test_a_job_whose_batches_are_longer_than_the_stretch(self):
+        result = World(capacity_rps=lambda executors: 20.0).probe(1000.0)  # a batch takes 100 s
+        assert result.verdict == "invalid"
+        assert result.throughput_rps is None
+
+    def test_it_ends_when_the_budget_does(self):
+        world = World()
+        result = world.probe(1000.0, left_s=lambda: 100.0 - world.clock.now_s())
+        assert result.verdict == "invalid"
+        assert "budget" in result.reason
+        assert world.took_s <= 101.0
+
+    @staticmethod
+    def _inject(world, kind, at_s, now_s):
+        if now_s == at_s:
+            world.cluster.inject(world.copy.plan.name, kind)
+
+
+class TestProfiling:
+    def test_it_finds_the_capacities_and_leaves_nothing_behind(self):
+        world = World()
+        state = world.profile().run()
+        for size, found in estimates(state).items():
+            assert not isinstance(found.capacity, Unknown)
+            assert found.capacity.mid == pytest.approx(truth(size), rel=0.03)
+        assert world.deployments.names() == ()
+        assert world.scratch() == []
+        assert world.store.document("enrichment", COPIES)["copies"] == {}
+        assert sorted(world.forgotten) == sorted(set(world.forgotten))
+        kept = [m for _, _, m in world.store.measurements("enrichment")]
+        assert len(kept) == sum(r.valid for r in state.results)
+        assert measured(world.store, "enrichment") == probing.measurements(state)
+
+    @pytest.mark.parametrize("strategy", ["adaptive", "stepped"])
+    def test_several_at_once_find_the_same_in_less_time(self, strategy):
+        settings = {"strategy": strategy, "increment_rps": 400.0, "first_rate_rps": 400.0}
+        one, many = World(), World()
+        most = 0
+
+        def count(state, text):
+            nonlocal most
+            most = max(most, len(many.deployments.names()))
+
+        many.profile(parallel=3, progress=count, **settings).run()
+        one.profile(parallel=1, **settings).run()
+        assert most == (3 if strategy == "stepped" else 2)
+        assert many.clock.now_s() < 0.9 * one.clock.now_s()
+        assert many.scratch() == []
+
+    def test_a_single_executor_says_where_to_begin(self):
+        world = World()
+        world.stages = lambda name: (StageTime(10_000, 12.5),)
+        state = world.profile(first_rate_rps=None).run()
+        assert state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
+        assert estimates(state)[4].capacity.mid == pytest.approx(truth(4), rel=0.03)
+        assert not world.profile(first_rate_rps=None).resumed  # it is over
+
+    def test_what_the_single_executor_costs_counts(self):
+        told, asked = World(), World()
+        asked.stages = lambda name: (StageTime(10_000, 12.5),)
+        first = told.profile(first_guess={4: 3200.0}, scale_outs=(4,)).run().results[0]
+        second = asked.profile(first_rate_rps=None, scale_outs=(4,)).run().results[0]
+        assert second.probe.rate_rps == pytest.approx(first.probe.rate_rps)
+        assert 30.0 < second.cost - first.cost < 90.0
+
+    def test_a_crash_after_it_does_not_ask_it_again(self):
+        world = World()
+        world.stages = lambda name: (StageTime(10_000, 12.5),)
+        self._crash(world, after_s=150.0, first_rate_rps=None)
+        again = world.profile(first_rate_rps=None)
+        assert again.resumed
+        assert again.state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
+
+    def test_a_copy_past_its_capacity_is_deleted_at_once(self):
+        world, seen = World(), []
+
+        def note(state, text):
+            seen.append((text, world.deployments.names()))
+
+        world.profile(scale_outs=(1,), strategy="stepped", increment_rps=400.0, progress=note).run()
+        assert "not sustained" in seen[-1][0]
+        assert world.deployments.names() == ()
+
+    def test_the_budget_is_kept(self):
+        for budget in (150.0, 700.0, 2500.0):
+            world = World()
+            held = [0.0]
+            sleep = world.clock.sleep
+
+            def counted(seconds, world=world, held=held, sleep=sleep):
+                held[0] += seconds * sum(
+                    job.declared for job in world.cluster.jobs.values() if job.state != "stopped"
+                )
+                sleep(seconds)
+
+            world.clock.sleep = counted
+            state = world.profile(budget_executor_seconds=budget, parallel=2).run()
+            assert state.done
+            assert state.spent <= budget + 4
+            assert held[0] <= budget + 4
+
+    def test_a_live_job_on_the_same_brokers_is_not_touched(self):
+        world = World()
+        world.cluster.topics.flow("orders", 300.0, at_s=0.0)
+        world.deployments.launch(LIVE)
+        world.clock.sleep(60.0)
+        state = world.profile(scale_outs=(1, 2)).run()
+        job = world.cluster.job("live")
+        assert (job.runs, job.state, job.declared) == (1, "running", 1)
+        assert world.deployments.names() == ("live",)
+        assert set(world.cluster.topics.counts()) == {"orders", "answers"}
+        lag = world.cluster.topics["orders"].end(world.cluster.now_s).sum() - sum(
+            ends.sum() for ends in job.checkpoint.committed.values()
+        )
+        assert lag <= 600.0
+        assert all(r.valid for r in state.results)
+
+    @pytest.mark.parametrize("seconds", [20.0, 130.0, 250.0, 400.0])
+    def test_after_a_crash_it_goes_on_where_it_stopped(self, seconds):
+        world = World()
+        self._crash(world, after_s=seconds)
+        told = len(probing.State.from_json(world.store.document("enrichment", "profiling")["state"]).results)
+        again = world.profile()
+        assert again.resumed
+        assert len(again.state.results) == told
+        state = again.run()
+        assert {one.probe.number for one in state.results} == set(range(len(state.results)))
+        for size, found in estimates(state).items():
+            assert found.capacity.mid == pytest.approx(truth(size), rel=0.03)
+        assert world.deployments.names() == ()
+        assert world.scratch() == []
+
+    def test_other_settings_begin_anew(self):
+        world = World()
+        self._crash(world, after_s=400.0)
+        assert not world.profile(probe_s=50.0).resumed
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+    def test_on_ctrl_c_and_on_any_exception_all_copies_are_stopped(self, error):
+        world = World()
+
+        def interrupt(state, text):
+            if "sustained" in text:
+                raise error
+
+        with pytest.raises(error):
+            world.profile(parallel=3, progress=interrupt).run()
+        assert world.deployments.names() == ()
+        assert world.scratch() == []
+
+    def test_a_copy_of_a_job_that_writes_files_writes_them_beside_its_checkpoint(self):
+        world = World()
+        template = replace(TEMPLATE, outputs={"results": "files:/data/answers", "plain": "/data/plain"})
+        live = replace(template, name="live", role="live", checkpoint="/checkpoints/live")
+        copies = Copies(template, world.around, partitions={**PARTITIONS, "plain": 2})
+        plan = plans.check(copies.launch(2).plan)
+        assert plan.outputs == {
+            "results": f"files:{plan.checkpoint}.files/results",
+            "plain": f"{plan.checkpoint}.files/plain",
+        }
+        plans.apart(plan, live)
+        assert set(world.cluster.topics.counts()) == {"orders", "answers", plan.inputs["events"]}
+        assert copies.clear() == ()
+        assert world.scratch() == []
+        assert world.forgotten == [plan.name]
+
+    def test_a_setting_that_is_wrong_is_said_at_once(self):
+        world = World()
+        wrong = replace(TEMPLATE, outputs={})
+        with pytest.raises(Misconfigured, match="partitions of 'events'"):
+            Copies(wrong, world.around, partitions={})
+
+    @staticmethod
+    def _crash(world, *, after_s, **settings):
+        """As SIGKILL: nothing is stopped, nothing is deleted, nothing is written any more."""
+
+        class Killed(BaseException):
+            pass
+
+        sleep = world.clock.sleep
+
+        def until(seconds):
+            if world.clock.now_s() >= after_s:
+                raise Killed
+            sleep(seconds)
+
+        profiling = world.profile(**settings)
+        profiling._copies.clear = lambda: ()
+        world.clock.sleep = until
+        with pytest.raises(Killed):
+            profiling.run()
+        world.clock.sleep = sleep
+
+
+@pytest.mark.fast
+class TestFirstGuess:
+    def test_one_stage_grows_with_its_slots(self):
+        assert guesses([StageTime(1000, 1.25)], (1, 2, 4)) == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
+
+    def test_stages_share_the_slots_and_take_turns_where_there_are_too_few(self):
+        stages = [StageTime(1000, 1.0), StageTime(500, 1.0)]  # both cost a millisecond per source record
+        assert guesses(stages, (1, 2, 4)) == pytest.approx({1: 500.0, 2: 1000.0, 4: 2000.0})
+
+    def test_nothing_read_says_nothing(self):
+        assert isinstance(guesses([], (1,)), Unknown)
+        assert isinstance(guesses([StageTime(0, 1.0)], (1,)), Unknown)

@@ -1,0 +1,322 @@
+"""Each offset is recorded exactly once: the recorder may die, the disk be full, the broker be away."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.quantities import Misuse, Unknown
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+from profiling_jobs.recording import recorder
+from profiling_jobs.recording.recorded import Recorded, data_folder
+from profiling_jobs.recording.recorder import Recorder, Request, portion
+
+FROM_S = 1_700_000_000.0
+PAYLOAD = 100
+
+
+class Killed(BaseException):
+    """SIGKILL, as far as an exception can be one."""
+
+
+class Topic:
+    """A topic in memory on a clock of its own: per partition the timestamps of its records."""
+
+    def __init__(self, timestamps: list[list[float]]) -> None:
+        self.timestamps = timestamps
+        self.deleted = dict.fromkeys(range(len(timestamps)), 0)
+        self.now = FROM_S - 0.5
+        self.troubles: list[BaseException | None] = []
+        self.partial = 0
+
+    # ---- the clock
+
+    def now_s(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 0.05)
+
+    # ---- the broker
+
+    def starts(self) -> dict[int, int]:
+        return dict(self.deleted)
+
+    def ends(self) -> dict[int, int]:
+        return {part: sum(at <= self.now for at in times) for part, times in enumerate(self.timestamps)}
+
+    def at(self, at_s: float) -> dict[int, int]:
+        ends = self.ends()
+        return {
+            part: next((index for index in range(ends[part]) if times[index] >= at_s), ends[part])
+            for part, times in enumerate(self.timestamps)
+        }
+
+    # ---- what copies
+
+    def copy(self, starts: dict[int, int], ends: dict[int, int], target: Path) -> None:
+        trouble = self.troubles.pop(0) if self.troubles else None
+        rows = [(part, offset) for part, start in starts.items() for offset in range(start, ends[part])]
+        target.mkdir()
+        table = pa.table(
+            {
+                "key": pa.array([b"%d" % part for part, _ in rows], pa.binary()),
+                "value": pa.array([b"%0100d" % offset for _, offset in rows], pa.binary()),
+                "timestamp": pa.array(
+                    [round(self.timestamps[part][offset] * 1e6) for part, offset in rows],
+                    pa.timestamp("us", tz="UTC"),
+                ),
+                "partition": pa.array([part for part, _ in rows], pa.int32()),
+                "offset": pa.array([offset for _, offset in rows], pa.int64()),
+            }
+        )
+        pq.write_table(table, target / "part-0.parquet")
+        self.now += 0.5
+        if trouble is not None:
+            raise trouble
+
+
+def recording(topic: Topic, folder: Path, **request: object) -> Recorder:
+    asked = Request("orders", folder, duration_s=request.pop("duration_s", 20.0), **request)  # type: ignore[arg-type]
+    return Recorder(asked, offsets=topic, copy=topic.copy, now_s=topic.now_s, sleep=topic.sleep)
+
+
+def offsets(recorded: Recorded) -> list[tuple[int, int]]:
+    found = []
+    for piece in recorded.slices:
+        for file in piece.files(recorded.folder):
+            table = pq.ParquetFile(file).read(columns=["partition", "offset"])
+            found += list(zip(*(table[name].to_pylist() for name in ("partition", "offset")), strict=True))
+    return found
+
+
+def steady(rate: float = 20.0, *, seconds: float = 25.0, partitions: int = 3) -> Topic:
+    """Records from a little before to a little after what is asked for."""
+    every = 1.0 / rate
+    times = [FROM_S - 2.0 + every * index for index in range(int((seconds + 2.0) * rate))]
+    return Topic([[at + part / 1000 for at in times] for part in range(partitions)])
+
+
+def expected(topic: Topic, seconds: float = 20.0) -> list[tuple[int, int]]:
+    return [
+        (part, offset)
+        for part, times in enumerate(topic.timestamps)
+        for offset, at in enumerate(times)
+        if FROM_S <= at < FROM_S + seconds
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "FIRST_RECORDS", 40)
+    monkeypatch.setattr(recorder, "SLICE_RECORDS", 130)
+
+
+def test_whole_seconds_are_recorded_and_their_rate_is_known(tmp_path: Path) -> None:
+    topic = steady()
+    recorded = recording(topic, tmp_path / "r").run()
+    assert recorded.ended == "complete"
+    assert sorted(offsets(recorded)) == expected(topic)
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert first == FROM_S
+    assert rate.tolist() == [60.0] * 20
+    assert Recorded.read(tmp_path / "r") == recorded
+    assert recorded.covered_s == 20.0
+    assert recording(topic, tmp_path / "r").run() == recorded, "there is nothing left to do"
+
+
+def test_silence_is_a_rate_of_zero(tmp_path: Path) -> None:
+    topic = Topic([[FROM_S + 3.5, FROM_S + 3.6], []])
+    recorded = recording(topic, tmp_path / "r").run()
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.size, rate.sum(), rate[3]) == (FROM_S, 20, 2.0, 2.0)
+
+
+def test_a_past_stretch_can_be_recorded_as_long_as_it_is_there(tmp_path: Path) -> None:
+    topic = steady()
+    topic.now = FROM_S + 500.0
+    recorded = recording(topic, tmp_path / "r", from_s=FROM_S).run()
+    assert sorted(offsets(recorded)) == expected(topic)
+
+
+ends = st.sampled_from(["killed while copying", "killed before the entry", "broker away"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(-2, 25), max_size=60).map(sorted), min_size=1, max_size=4),
+    st.lists(st.tuples(ends, st.integers(0, 4)), max_size=6),
+)
+def test_whatever_ends_it_each_offset_is_there_exactly_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    arrivals: list[list[float]],
+    deaths: list[tuple[str, int]],
+) -> None:
+    folder = tmp_path_factory.mktemp("recording") / "r"
+    topic = Topic([[FROM_S + at for at in times] for times in arrivals])
+    original = recorder.write_json
+    for how, after in [*deaths, ("nothing", 0)]:
+        topic.troubles = [None] * after
+        try:
+            if how == "killed while copying":
+                topic.troubles.append(Killed())
+            elif how == "broker away":
+                topic.troubles += [RuntimeError("away")] * recorder.ATTEMPTS
+            elif how == "killed before the entry":
+                recorder.write_json = dying(original, after)
+            recorded = recording(topic, folder, from_s=FROM_S).run()
+        except (Killed, NotReady):
+            continue
+        finally:
+            recorder.write_json = original
+    assert recorded.ended == "complete"
+    assert sorted(offsets(recorded)) == expected(topic)
+    assert sum(recorded.arrivals.values()) == recorded.records == len(expected(topic))
+
+
+def dying(write: Callable[..., None], after: int) -> Callable[..., None]:
+    left = [after]
+
+    def write_json(path: Path, data: object) -> None:
+        if left[0] == 0:
+            path.with_suffix(".json.part").write_text('{"half of')
+            raise Killed
+        left[0] -= 1
+        write(path, data)
+
+    return write_json
+
+
+def test_a_full_disk_is_said_with_the_folder_and_how_far_it_came_and_it_goes_on_later(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    deep = RuntimeError("Job aborted due to stage failure: java.io.IOException: No space left on device")
+    for trouble in (OSError(errno.ENOSPC, "No space left on device"), deep):
+        topic.troubles = [None, trouble]
+        with pytest.raises(NotReady, match=r"no room left in .*/r: \d+ records of orders until .* kept"):
+            recording(topic, folder).run()
+        kept = Recorded.read(folder)
+        assert {path.name for path in (folder / "data").iterdir()} == {
+            f"{piece.number:06d}" for piece in kept.slices
+        }
+    assert kept.records > 0
+    assert sorted(offsets(recording(topic, folder).run())) == expected(topic)
+
+
+def test_a_disk_that_will_be_full_is_noticed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = steady()
+    monkeypatch.setattr(recorder, "SPARE_BYTES", 2**60)
+    with pytest.raises(NotReady, match="nothing was recorded yet"):
+        recording(topic, tmp_path / "r").run()
+
+
+def test_the_size_limit_is_kept_and_can_be_raised(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    recorded = recording(topic, folder, max_bytes=20_000).run()
+    assert recorded.ended == "size limit"
+    assert 0 < recorded.bytes <= 20_000
+    files = [file for file in (folder / "data").rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) == recorded.bytes
+    assert isinstance(recorded.rate_rps(), tuple)
+    recorded = recording(topic, folder).run()
+    assert (recorded.ended, sorted(offsets(recorded))) == ("complete", expected(topic))
+
+
+def test_a_limit_below_the_first_slice_keeps_nothing(tmp_path: Path) -> None:
+    recorded = recording(steady(), tmp_path / "r", max_bytes=10).run()
+    assert (recorded.ended, recorded.records) == ("size limit", 0)
+    assert isinstance(recorded.rate_rps(), Unknown)
+
+
+def test_a_broker_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    topic = steady()
+    topic.troubles = [None, RuntimeError("timed out"), RuntimeError("timed out"), None]
+    assert sorted(offsets(recording(topic, tmp_path / "r").run())) == expected(topic)
+
+
+def test_records_that_retention_took_first_are_counted_and_the_rate_is_unknown(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    topic.troubles = [None, None, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, folder).run()
+    before = Recorded.read(folder).ends[1]
+    topic.deleted[1] = before + 30
+    topic.now = FROM_S + 10
+    recorded = recording(topic, folder).run()
+    assert recorded.missing == 30
+    assert "retention deleted 30 records" in recorded.rate_rps().reason  # type: ignore[union-attr]
+    assert len(offsets(recorded)) == len(expected(topic)) - 30
+
+
+def test_a_partition_that_is_added_is_recorded_from_its_beginning(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    topic.troubles = [None, None, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, folder).run()
+    topic.timestamps.append([topic.now + 0.1 * index for index in range(20)])
+    topic.deleted[3] = 0
+    recorded = recording(topic, folder).run()
+    assert sorted(offsets(recorded)) == expected(topic)
+    assert recorded.partitions == 4
+
+
+def test_a_topic_that_was_made_again_is_another_one(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    topic.troubles = [None, None, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, folder).run()
+    topic.timestamps = [[], [], []]
+    with pytest.raises(Unsafe, match="deleted and made again"):
+        recording(topic, folder).run()
+
+
+def test_two_recordings_do_not_share_a_folder(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    recording(topic, folder).run()
+    with pytest.raises(Misconfigured, match="holds a recording of orders"):
+        Recorder(Request("other", folder, 20.0), offsets=topic, copy=topic.copy).run()
+    with pytest.raises(Misconfigured, match=r"duration_s.*begun for 20 s"):
+        recording(topic, folder, duration_s=30.0).run()
+    with recorder._alone(folder), pytest.raises(Unsafe, match="somebody else is recording"):
+        recording(topic, folder).run()
+
+
+def test_an_entry_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    recorded = recording(topic, folder).run()
+    (folder / "slices" / "000001.json").write_text("{")
+    with pytest.raises(Unsafe, match=r"000001\.json cannot be read"):
+        Recorded.read(folder)
+    assert data_folder(folder, recorded.slices[-1].number).exists()
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 100), st.integers(0, 10**6)), min_size=1),
+    st.integers(1, 10**6),
+)
+def test_a_portion_moves_on_and_is_never_too_large(spans: dict[int, tuple[int, int]], most: int) -> None:
+    given_ = {part: (start, start + size) for part, (start, size) in spans.items()}
+    ends = portion(given_, most=most)
+    moved = {part: ends[part] - start for part, (start, _) in given_.items()}
+    total = sum(size for _, size in spans.values())
+    assert all(0 <= moved[part] <= spans[part][1] for part in spans)
+    assert min(1, total) <= sum(moved.values()) <= most
+    if total <= most:
+        assert sum(moved.values()) == total
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"duration_s": 0}, {"duration_s": np.nan}, {"from_s": -1}, {"max_bytes": 0}, {"max_bytes": 1.5}]
+)
+def test_a_request_nobody_can_fulfil_is_refused_by_name(tmp_path: Path, wrong: dict[str, float]) -> None:
+    with pytest.raises(Misuse, match=next(iter(wrong))):
+        Request(**{"topic": "orders", "folder": tmp_path, "duration_s": 10.0, **wrong})  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""One task of a replay, without Spark: what leaves it, when, and what is known about it afterwards."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from models.quantities import Misuse, Unknown
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.driver.orders import write_json
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.replay import driver, replay_plan
+from profiling_jobs.replay.driver import Director, Task, prepared
+from profiling_jobs.replay.rates import MICROS, Schedule
+from profiling_jobs.replay.replay_plan import Control, Replay
+
+AT_MS = 1_700_000_000_000
+BROKERS = Brokers("127.0.0.1:9092")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Callable[..., Replay]:
+    rows = range(1000)
+    table = pa.table(
+        {
+            "key": pa.array([b"k%d" % (row % 50) for row in rows], pa.binary()),
+            "value": pa.array([b'{"n":%d,"at":%d}' % (row, AT_MS + row - 7) for row in rows], pa.binary()),
+            "timestamp": pa.array([AT_MS + row for row in rows], pa.timestamp("ms", tz="UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "source.parquet")
+
+    def make(**given: object) -> Replay:
+        made = {
+            "topic": "events",
+            "source": str(tmp_path / "source.parquet"),
+            "schedule": Schedule.constant(1000, duration_s=0.5),
+            "brokers": BROKERS,
+            "folder": tmp_path / "replay",
+            **given,
+        }
+        return Replay(**made)  # type: ignore[arg-type]
+
+    return make
+
+
+def run(
+    wanted: Replay, *, late_s: float = 0.0, partitions: int = 4
+) -> tuple[list[tuple[float, dict]], float]:
+    """Everything that its tasks send, with the moment, and when the schedule began."""
+    wanted.write()
+    work = prepared(wanted, partitions)
+    start_s = time.time() + 0.1 - late_s
+    write_json(wanted.folder / "start.json", {"schema": 1, "start_us": int(start_s * MICROS)})
+    sent: list[tuple[float, dict]] = []
+
+    def collect(task: int) -> None:
+        for batch in Task(work, task).records():
+            now_s = time.time()
+            sent.extend((now_s, json.loads(value)) for value in batch.column("value").to_pylist())
+
+    threads = [threading.Thread(target=collect, args=(task,)) for task in range(wanted.tasks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sent, start_s
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_exactly_what_is_due_leaves_and_nothing_before_its_time(
+    plan: Callable[..., Replay], tasks: int
+) -> None:
+    sent, start_s = run(plan(tasks=tasks, copies=1))
+    assert sorted(one["n"] for _, one in sent) == list(range(500))
+    schedule = Schedule.constant(1000, duration_s=0.5)
+    for index, (at_s, _) in enumerate(sorted(sent, key=lambda one: one[0])):
+        assert schedule.due(int((at_s - start_s) * MICROS)) >= index or at_s - start_s > 0.5
+
+
+def test_in_its_own_time_records_are_deleted_or_replicated(plan: Callable[..., Replay]) -> None:
+    """A thousand records in a second: at 300/s about every third leaves, at 3 000/s each three times."""
+    few, _ = run(plan(schedule=Schedule.constant(300, duration_s=0.5)))
+    numbers = [one["n"] for _, one in few]
+    assert len(numbers) == len(set(numbers)) == 150
+    assert max(numbers) <= 501
+    many, _ = run(plan(schedule=Schedule.constant(3000, duration_s=0.2), folder=plan().folder / "2"))
+    counted = np.bincount([one["n"] for _, one in many])
+    assert counted.sum() == 600
+    assert set(counted) == {3}
+
+
+def test_event_times_move_by_as_much_as_the_record(plan: Callable[..., Replay]) -> None:
+    sent, start_s = run(plan(event_time="at", copies=1))
+    for _, one in sent:
+        arrived_ms = one["at"] + 7
+        assert start_s * 1000 <= arrived_ms <= start_s * 1000 + 521
+
+
+def test_what_is_far_too_late_is_given_up_and_counted(plan: Callable[..., Replay]) -> None:
+    wanted = plan(schedule=Schedule.constant(1000, duration_s=20.4), tasks=1)
+    sent, _ = run(wanted, late_s=20.0)
+    told = json.loads((wanted.folder / "task-0.json").read_text())
+    assert told["sent"] == len(sent)
+    assert told["sent"] + told["given_up"] == 20_400
+    assert told["given_up"] > 19_000
+
+
+def test_the_rate_changes_while_it_runs_and_it_ends_when_told(plan: Callable[..., Replay]) -> None:
+    wanted = plan(schedule=Schedule.constant(0, duration_s=60), tasks=2)
+    control = Control(wanted.folder)
+    changed: list[float] = []
+
+    def command() -> None:
+        time.sleep(0.3)
+        changed.append(control.set_rate(2000))
+        time.sleep(0.6)
+        control.finish()
+
+    commander = threading.Thread(target=command)
+    commander.start()
+    began_s = time.monotonic()
+    sent, start_s = run(wanted)
+    commander.join()
+    assert time.monotonic() - began_s < 5
+    assert len(sent) == control.schedule.due(control.schedule.end_us)
+    assert 1000 <= len(sent) <= 1600
+    assert min(at_s for at_s, _ in sent) >= changed[0]
+    assert control.schedule.rate_rps(int((changed[0] - start_s) * MICROS) + 1000) == 2000
+
+
+def test_another_schedule_takes_over_and_the_end_does_not_move(plan: Callable[..., Replay]) -> None:
+    wanted = plan(schedule=Schedule.constant(5, duration_s=100))
+    wanted.write()
+    write_json(wanted.folder / "start.json", {"schema": 1, "start_us": 1_000_000 * MICROS})
+    control = Control(wanted.folder)
+    at_s = control.follow(Schedule.steps([(10, 1), (500, 2)]), now_s=1_000_020.0)
+    assert at_s == 1_000_020.25
+    assert control.schedule.stretches == ((0, 5000), (20_250_000, 1000), (30_250_000, 2000))
+    assert control.schedule.end_us == 100 * MICROS
+    with pytest.raises(Misuse, match="over"):
+        control.follow(Schedule.constant(1, duration_s=1), now_s=1_000_200.0)
+
+
+class Broker:
+    """Ends that grow as somebody says."""
+
+    def __init__(self) -> None:
+        self.heads = {0: 100, 1: 50}
+
+    def ends(self) -> dict[int, int]:
+        return dict(self.heads)
+
+
+def test_what_was_achieved_is_said_beside_what_was_commanded(plan: Callable[..., Replay]) -> None:
+    wanted = plan(schedule=Schedule.constant(100, duration_s=3.2), tasks=1)
+    wanted.write()
+    broker = Broker()
+    director = Director(wanted, broker)  # type: ignore[arg-type]
+    (wanted.folder / "ready.0").touch()
+    director.start()
+    control = Control(wanted.folder)
+    while (started_s := control.started_s) is None:
+        time.sleep(0.01)
+    assert isinstance(control.achieved(started_s, started_s + 1).achieved_rps, Unknown)
+    while time.time() < started_s + 3.1:
+        broker.heads[0] = 100 + int(80 * max(0.0, time.time() - started_s))
+        time.sleep(0.01)
+    director.finish()
+    seen = control.achieved(started_s, started_s + 3)
+    assert seen.achieved_rps == pytest.approx(80, rel=0.05)
+    assert seen.commanded_rps == pytest.approx(100)
+    assert seen.reached is False
+    late = control.achieved(started_s, started_s + 30)
+    assert "last answer" in late.achieved_rps.reason  # type: ignore[union-attr]
+    assert isinstance(late.reached, Unknown)
+    before = control.achieved(started_s - 10, started_s + 1)
+    assert "not started" in before.achieved_rps.reason  # type: ignore[union-attr]
+
+
+def test_a_broker_that_was_silent_in_between_leaves_the_edges_known(tmp_path: Path) -> None:
+    write_json(tmp_path / "start.json", {"schema": 1, "start_us": 1000 * MICROS})
+    write_json(tmp_path / "schedule.json", Schedule.constant(10, duration_s=100).to_json())
+    heads = [(second, None if 20 <= second <= 40 else second * 10) for second in range(61)]
+    lines = [json.dumps({"at_s": 1000 + at, "head": head, "given_up": 0}) for at, head in heads]
+    (tmp_path / "achieved.jsonl").write_text("\n".join([*lines, '{"half']))
+    control = Control(tmp_path)
+    assert control.achieved(1010, 1050).achieved_rps == pytest.approx(10)
+    assert control.achieved(1010.5, 1050.5).reached is True
+    assert "did not answer" in control.achieved(1010, 1030).achieved_rps.reason  # type: ignore[union-attr]
+
+
+def test_a_plan_survives_being_written_down(plan: Callable[..., Replay]) -> None:
+    wanted = plan(copies=1.5, event_time="at", keep_partitions=False, conf={"spark.x": "1"})
+    assert Replay.read(wanted.write()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ({"event_time": "no_such"}, "event_time"),
+        ({"event_time": "no.such:hook"}, "event_time"),
+        ({"keep_partitions": True}, "keep_partitions"),
+        ({"source": "/no/such"}, "source"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused_before_spark_starts(
+    plan: Callable[..., Replay], given: dict[str, object], setting: str
+) -> None:
+    wanted = plan(**given)
+    wanted.write()
+    with pytest.raises(Misconfigured, match=setting):
+        prepared(wanted, 4)
+
+
+@pytest.mark.parametrize("given", [{"tasks": 0}, {"seed": -1}, {"copies": 0}, {"copies": float("nan")}])
+def test_a_plan_that_makes_no_sense_is_refused_by_name(
+    plan: Callable[..., Replay], given: dict[str, object]
+) -> None:
+    with pytest.raises(Misuse, match=next(iter(given))):
+        plan(**given)
+
+
+def test_a_source_that_is_slower_than_commanded_has_not_reached_its_rate() -> None:
+    assert replay_plan.Achieved(99.0, 100.0).reached is True
+    assert replay_plan.Achieved(98.9, 100.0).reached is False
+    assert driver.OVERTIME_S > 120, "Kafka's producer gives up first"

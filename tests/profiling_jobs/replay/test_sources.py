@@ -1,0 +1,191 @@
+"""Whatever the records of a replay come from, each task gets its share of them, in order."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiling_jobs.driver.orders import write_json
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.recording.recorded import Recorded, data_folder, slice_file
+from profiling_jobs.recording.recorder import described
+from profiling_jobs.replay import sources, tape
+from profiling_jobs.replay.resampling import MICRO
+from profiling_jobs.replay.sources import Source, open_source
+from profiling_jobs.replay.tape import Tape, owners
+
+AT = 1_700_000_000_000
+
+
+def numbered(count: int, *, keys: int = 7, start: int = 0) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([b"k%d" % (row % keys) for row in range(start, start + count)], pa.binary()),
+            "value": pa.array([b"%d" % row for row in range(start, start + count)], pa.binary()),
+            "timestamp": pa.array(
+                [AT + 10 * row for row in range(start, start + count)], pa.timestamp("ms", tz="UTC")
+            ),
+        }
+    )
+
+
+def values(source: Source, chosen: np.ndarray, *, task: int = 0, tasks: int = 1) -> list[int]:
+    taken = Tape(source, task=task, tasks=tasks).take(chosen)
+    return [int(value) for records in taken for value in records.batch.column("value").to_pylist()]
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Source:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pq.write_table(numbered(100), folder / "a.parquet", row_group_size=30)
+    pq.write_table(numbered(50, start=100), folder / "b.parquet")
+    (folder / "_SUCCESS").touch()
+    return open_source(str(folder), folder=tmp_path)
+
+
+def test_parquet_files_are_one_sequence_with_a_time_of_its_own(parquet: Source) -> None:
+    assert [block.records for block in parquet.blocks] == [30, 30, 30, 10, 50]
+    assert parquet.records == 150
+    assert parquet.span_us == 1_500_000
+    assert values(parquet, np.arange(150)) == list(range(150))
+
+
+def test_after_the_end_it_begins_again(parquet: Source) -> None:
+    assert values(parquet, np.arange(140, 160)) == [*range(140, 150), *range(10)]
+    assert values(parquet, np.array([5, 5, 155, 155, 305])) == [5] * 5
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 400).flatmap(lambda n: st.lists(st.integers(0, 1000), max_size=n).map(sorted)),
+    st.integers(1, 4),
+)
+def test_the_tasks_share_the_records_out_by_key_and_keep_their_order(
+    tmp_path_factory: pytest.TempPathFactory, chosen: list[int], tasks: int
+) -> None:
+    folder = tmp_path_factory.mktemp("source")
+    pq.write_table(numbered(150), folder / "a.parquet", row_group_size=40)
+    source = open_source(str(folder / "a.parquet"), folder=folder)
+    shares = [values(source, np.array(chosen, np.int64), task=task, tasks=tasks) for task in range(tasks)]
+    wanted = [place % 150 for place in chosen]
+    assert sorted(value for share in shares for value in share) == sorted(wanted)
+    keys = [{value % 7 for value in share} for share in shares]
+    assert sum(len(one) for one in keys) == len(set().union(*keys)), "no key has two tasks"
+    for share in shares:
+        mine = {value % 7 for value in share}
+        assert share == [value for value in wanted if value % 7 in mine]
+
+
+def test_records_without_a_key_are_dealt_out_in_turn() -> None:
+    keys = pa.array([None, b"a", None, None, b"a", None], pa.binary())
+    dealt = owners(keys, tasks=2)
+    assert dealt[[0, 2, 3, 5]].tolist() == [0, 0, 1, 1]
+    assert dealt[1] == dealt[4]
+
+
+def test_a_recording_is_merged_by_time_and_never_against_the_offsets(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    times = {0: [0, 100, 50, 300], 1: [10, 20, 200, 210]}  # the third of partition 0 has an older timestamp
+    for name in ("slices", "data"):
+        (folder / name).mkdir(parents=True)
+    head = {
+        "schema": 1,
+        "topic": "t",
+        "from_s": AT / 1000,
+        "until_s": AT / 1000 + 1,
+        "first": {"0": 5, "1": 5},
+    }
+    write_json(folder / "recording.json", head)
+    target = data_folder(folder, 0)
+    target.mkdir()
+    for part, at in times.items():
+        table = pa.table(
+            {
+                "key": pa.array([b"k"] * 4, pa.binary()),
+                "value": pa.array([b"%d" % (part * 10 + row) for row in range(4)], pa.binary()),
+                "headers": pa.array([[{"key": "h", "value": b"1"}], None, [], None], tape.HEADERS),
+                "timestamp": pa.array([AT + ms for ms in at], pa.timestamp("ms", tz="UTC")),
+                "partition": pa.array([part] * 4, pa.int32()),
+                "offset": pa.array([5 + row for row in range(4)], pa.int64()),
+            }
+        )
+        pq.write_table(table, target / f"part-{part}.parquet")
+    piece = described(target, 0, {0: 5, 1: 5}, {0: 9, 1: 9}, 0)
+    write_json(slice_file(folder, 0), piece.to_json())
+    write_json(folder / "ended.json", {"schema": 1, "how": "complete"})
+    assert Recorded.read(folder).slices == (piece,)
+    source = open_source(str(folder), folder=tmp_path)
+    assert (source.records, source.span_us, source.partitions) == (8, 1_000_000, 2)
+    assert values(source, np.arange(8)) == [0, 10, 11, 1, 2, 12, 13, 3]
+    (records,) = Tape(source).take(np.arange(8))
+    assert records.batch.column("partition").to_pylist() == [0, 1, 1, 0, 0, 1, 1, 0]
+    assert records.batch.column("headers").to_pylist()[:2] == [[{"key": "h", "value": b"1"}]] * 2
+    assert (records.at_ms - AT).tolist() == [0, 10, 20, 100, 50, 200, 210, 300]
+
+
+def test_in_its_own_time_or_so_many_copies(parquet: Source) -> None:
+    assert parquet.position(1_500_000, due=99, copies=None) == 150 * MICRO
+    assert parquet.position(1_500_000, due=99, copies=Fraction(3)) == 33 * MICRO
+    timeless = Source("x", parquet.blocks, 0, parquet.columns)
+    assert timeless.position(10**9, due=99, copies=None) == 99 * MICRO
+
+
+def test_row_groups_too_large_for_a_task_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "BLOCK_RECORDS", 40)
+    pq.write_table(numbered(100), tmp_path / "a.parquet")
+    (tmp_path / "work").mkdir()
+    source = open_source(str(tmp_path / "a.parquet"), folder=tmp_path / "work")
+    assert max(block.records for block in source.blocks) <= 40
+    assert values(source, np.arange(100)) == list(range(100))
+
+
+def test_a_tape_keeps_what_fits_and_no_more(parquet: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "CACHED_BYTES", 2000)
+    kept = Tape(parquet)
+    for start in range(0, 600, 7):
+        for _ in kept.take(np.arange(start, start + 7)):
+            pass
+        assert len(kept._loaded) < 4
+
+
+def test_the_events_of_a_job_are_a_source(tmp_path: Path) -> None:
+    source = open_source("generator:enrichment?count=500&hot_keys=1", folder=tmp_path, seed=3)
+    assert (source.records, source.span_us) == (500, 0), "its own pace means nothing"
+    (records,) = Tape(source).take(np.arange(500))
+    texts = [json.loads(value) for value in records.batch.column("value").to_pylist()]
+    assert len({text["order"] for text in texts}) == 500
+    again = open_source("generator:enrichment?count=500&hot_keys=1", folder=tmp_path, seed=3)
+    assert next(Tape(again).take(np.arange(500))).batch.equals(records.batch)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("/no/such/path", "there is no"),
+        ("{tmp}", "no Parquet files"),
+        ("{tmp}/text", "cannot be read as Parquet"),
+        ("{tmp}/columns", "no column `value`, but a"),
+        ("{tmp}/nothing", "no records"),
+        ("{tmp}/times", "not a time"),
+        ("generator:no-such-job", "no generator"),
+        ("generator:enrichment?speed=1", "no option speed"),
+        ("generator:enrichment?count=-1", "count"),
+    ],
+)
+def test_what_is_no_source_is_said(tmp_path: Path, name: str, says: str) -> None:
+    if name != "{tmp}":
+        (tmp_path / "text").write_text("hello")
+        pq.write_table(pa.table({"a": [1]}), tmp_path / "columns")
+        pq.write_table(numbered(0), tmp_path / "nothing")
+        pq.write_table(pa.table({"value": [b"a"], "timestamp": ["noon"]}), tmp_path / "times")
+    with pytest.raises(Misconfigured, match=f"source.*{says}"):
+        open_source(name.format(tmp=tmp_path), folder=tmp_path)

@@ -1,0 +1,168 @@
+"""From a job's timeline to what the control loop sees, and a sampler that no broken job holds up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from models.quantities import Unknown
+from profiling_jobs.errors import HeadroomError, NotReady
+from profiling_jobs.ports import Commit, ExecutorSample, Offsets, Sample, Status
+from profiling_jobs.signals.observing import observation
+from profiling_jobs.signals.sampler import Sampler
+from profiling_jobs.signals.timeline import Timeline
+
+pytestmark = pytest.mark.fast
+
+RUNNING = Status("running", 3, 2, "run-7")
+UNREAD = Unknown("the driver does not answer")
+
+
+def offsets(end: int) -> Offsets:
+    return {("orders", 0): end}
+
+
+def sample(
+    at_s: float, *, executors: tuple[ExecutorSample, ...] | Unknown = UNREAD, read: bool = True
+) -> Sample:
+    """100 records/s arrive, and a batch ends every other second."""
+    now, done = int(at_s) * 100, (int(at_s) // 2) * 200
+    committed: Offsets | Unknown = offsets(done) if read else UNREAD
+    return Sample(
+        at_s=at_s,
+        head=offsets(now),
+        committed=committed,
+        committed_source="checkpoint" if read else "neither",
+        log_start=offsets(0),
+        lag_records=now - done if read else UNREAD,
+        last_batch=int(at_s) // 2 if read else UNREAD,
+        last_commit_at_s=at_s // 2 * 2.0 if read else UNREAD,
+        run_id="run-7" if read else UNREAD,
+        executors=executors,
+        latency_p50_ms=900.0,
+        latency_p95_ms=1900.0,
+        latency_p99_ms=1990.0,
+        commits=(Commit(int(at_s) // 2, at_s, offsets(done)),) if read and at_s % 2 == 0 else (),
+    )
+
+
+def timeline(seconds: int = 60, **more: object) -> Timeline:
+    found = Timeline()
+    for at in range(seconds + 1):
+        found.add(sample(float(at), **more))  # type: ignore[arg-type]
+    return found
+
+
+def test_a_minute_of_a_job() -> None:
+    seen = observation(timeline(), since_s=40.0, status=RUNNING)
+    assert not isinstance(seen, Unknown)
+    assert (seen.at_s, seen.scale_out, seen.executors_alive, seen.run_id) == (60.0, 3, 2, "run-7")
+    assert (seen.arrival_rps, seen.throughput_rps, seen.lag_records, seen.latency_ms) == (
+        100.0,
+        100.0,
+        0,
+        1900.0,
+    )
+    assert seen.last_commit_at_s == 60.0
+    assert seen.commits_at_s == tuple(float(at) for at in range(42, 61, 2))
+    assert seen.cpu == Unknown("no executor was read twice in this interval: wait for the next")
+
+
+def test_what_was_not_read_stays_unknown_with_its_reason() -> None:
+    seen = observation(timeline(read=False), since_s=0.0)
+    assert not isinstance(seen, Unknown)
+    for value in (
+        seen.lag_records,
+        seen.commits_at_s,
+        seen.last_commit_at_s,
+        seen.run_id,
+        seen.executors_alive,
+    ):
+        assert value == UNREAD
+    assert isinstance(seen.throughput_rps, Unknown)
+    assert isinstance(seen.scale_out, Unknown)
+    assert seen.arrival_rps == 100.0
+
+
+@pytest.mark.parametrize(("cpu", "shown"), [(0.1, 0.8), (0.75, 0.75), (0.5, 0.5)])
+def test_the_worker_share_is_the_one_that_limits_the_job(cpu: float, shown: float) -> None:
+    executors = (
+        ExecutorSample("0", "running", cpu, 0.8, 50.0),
+        ExecutorSample("1", "warming_up", 1.0, 1.0, 1.0),
+        ExecutorSample("2", "lost", UNREAD, UNREAD, UNREAD),
+    )
+    seen = observation(timeline(executors=executors), since_s=0.0)
+    assert not isinstance(seen, Unknown)
+    assert seen.cpu == {"0": shown}
+    assert seen.worker_rps == {"0": 50.0}
+    assert seen.executors_alive == 2
+
+
+def test_nothing_new_is_no_observation() -> None:
+    assert isinstance(observation(Timeline(), since_s=0.0), Unknown)
+    old = observation(timeline(), since_s=60.0)
+    assert isinstance(old, Unknown)
+    assert "nothing was sampled since 60" in old.reason
+
+
+class Jobs:
+    """Two jobs, one of which cannot be read."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        self.broken: Exception | None = None
+
+    def sample(self, name: str) -> Sample:
+        if self.broken is not None:
+            raise self.broken
+        if name == "dark":
+            raise NotReady("the broker is away")
+        self.at_s += 1.0
+        return sample(self.at_s)
+
+
+class AtOnce(Jobs):
+    def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
+        self.at_s += 1.0
+        return {n: NotReady("the broker is away") if n == "dark" else sample(self.at_s) for n in names}
+
+
+@pytest.mark.parametrize("jobs", [Jobs(), AtOnce()])
+def test_one_round_reads_all_jobs_and_leaves_a_gap_where_it_cannot(jobs: Jobs) -> None:
+    sampler = Sampler(jobs, lambda: ["light", "dark"], clock=lambda: 7.0)
+    sampler.round()
+    sampler.round()
+    with sampler.reading("light") as light, sampler.reading("dark") as dark:
+        assert len(light) == 2
+        assert len(dark) == 0
+        assert [(gap.at_s, gap.reason) for gap in dark.gaps] == [(7.0, "the broker is away")] * 2
+    sampler.forget("light")
+    with sampler.reading("light") as light:
+        assert len(light) == 0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+def test_the_sampler_goes_on_by_itself_and_ends_when_closed() -> None:
+    jobs = Jobs()
+    before = threading.active_count()
+    with Sampler(jobs, lambda: ["light"], every_s=0.01):
+        until(lambda: jobs.at_s > 3.0)
+    assert threading.active_count() == before
+
+
+def test_a_bug_in_the_metrics_is_not_silence() -> None:
+    jobs = Jobs()
+    jobs.broken = RuntimeError("a bug")
+    with Sampler(jobs, lambda: ["light"], every_s=0.01) as sampler:
+        until(lambda: sampler._failed is not None)
+        with pytest.raises(RuntimeError, match="a bug"), sampler.reading("light"):
+            pass
