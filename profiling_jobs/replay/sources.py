@@ -12,7 +12,6 @@ has a rate of its own, and is walked through in its own time.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .. import jobs
 from ..errors import Misconfigured
 from ..recording.recorded import Recorded
 from .resampling import position_after, position_at
@@ -166,12 +166,10 @@ def _generated(name: str, *, folder: Path, seed: int) -> Source:
     options = {key: values[-1] for key, values in parse_qs(asked).items()}
     if unknown := set(options) - {"count", "hot_keys", "start_s"}:
         raise Misconfigured("source", f"{name}: there is no option {', '.join(sorted(unknown))}")
+    if job not in jobs.JOBS:
+        raise Misconfigured("source", f"there is no generator '{job}', there is {', '.join(jobs.JOBS)}")
     try:
-        events = importlib.import_module(f"{__package__}.jobs.{job.replace('-', '_')}").events
-    except (ImportError, AttributeError) as error:
-        raise Misconfigured("source", f"there is no generator '{job}': {error}") from error
-    try:
-        made = events(
+        made = jobs.load(job).events(
             seed=seed,
             count=int(options.get("count", GENERATED)),
             start_s=float(options.get("start_s", GENERATED_FROM_S)),

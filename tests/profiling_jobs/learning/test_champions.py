@@ -28,7 +28,7 @@ from profiling_jobs.learning.champions import Champions, export, exported
 from profiling_jobs.learning.engine_inputs import BareCapacity, EngineInputs
 from profiling_jobs.learning.model_documents import KINDS, digest, document, rebuilt, training
 
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[3]
 HEAVY = ("sklearn", "pmdarima", "statsmodels", "scipy", "pandas", "mlflow", "dagster", "pyspark")
 ENGINE = EngineInputs({1: 0.4, 4: 0.6}, limit_records=20_000.0, trigger_s=0.0)
 
