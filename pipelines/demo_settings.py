@@ -52,7 +52,7 @@ build = "profiling_jobs.jobs.enrichment:build"
 inputs = {{events = "orders"}}
 outputs = {{results = "enriched-orders"}}
 events = "generator:enrichment?count=300000"
-max_offsets_per_trigger = 2000
+max_offsets_per_trigger = {limit}
 state_partitions = 12
 mode = "apply"
 recovery_target_s = 120
@@ -62,7 +62,7 @@ allow_live_drills = true
 """
 
 SIMULATED = (
-    _BOTH.format(kind="simulated")
+    _BOTH.format(kind="simulated", limit=2000)
     + """\
 scale_out = 2
 scale_out_max = 6
@@ -76,14 +76,15 @@ warm_up_s = 20
 )
 
 LOCAL = (
-    _BOTH.format(kind="local")
+    _BOTH.format(kind="local", limit=4000)
     + """\
 scale_out = 1
 scale_out_max = 4
 evaluation_interval_s = 15
 scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
-profile_budget_executor_s = 520
+profile_guess_rps = 900
+profile_budget_executor_s = 480
 probe_s = 15
 warm_up_s = 15
 
@@ -113,7 +114,7 @@ SCENES = {
     "local": Scene(
         LOCAL,
         before_rps=300.0,
-        after_rps=750.0,
+        after_rps=900.0,
         ramp_s=30.0,
         ticks_before=1,
         record_s=10.0,

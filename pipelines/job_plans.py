@@ -73,6 +73,7 @@ def search(name: str, job: JobSettings, spark: SparkSettings) -> probing.Setting
             strategy=job.strategy,
             first_rate_rps=job.profile_first_rps if stepped else None,
             increment_rps=job.profile_step_rps if stepped else None,
+            first_guess=None if stepped else job.profile_guess_rps,
             budget_executor_seconds=job.profile_budget_executor_s,
             parallel=job.profile_parallel,
             executors_at_once=spark.slots,

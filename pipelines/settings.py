@@ -221,6 +221,11 @@ class JobSettings:
         (), help="Scale-outs to profile. Default: chosen between the bounds."
     )
     profile_budget_executor_s: float = key(7200.0, above=0, help="Executor-seconds one profile may cost.")
+    profile_guess_rps: float | None = key(
+        None,
+        above=0,
+        help="About what one executor carries, if you know: saves the run that finds where to begin.",
+    )
     profile_first_rps: float = key(1000.0, above=0, help="`stepped`: the first rate.")
     profile_step_rps: float = key(1000.0, above=0, help="`stepped`: the increment.")
     profile_parallel: int = key(1, at_least=1, help="Profiling copies at the same time.")

@@ -74,12 +74,17 @@ class TestSettings:
     def test_the_search_visits_sizes_between_the_bounds_with_the_strategy_that_is_set(self):
         found = settings()
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
-        assert (search.scale_outs, search.strategy) == ((1, 3, 4, 6), "adaptive")
+        assert (search.scale_outs, search.strategy, search.first_guess) == ((1, 3, 4, 6), "adaptive", None)
         found = settings(
             'build = "a:b"\nstrategy = "stepped"\nprofile_scale_outs = [2]\nprofile_step_rps = 50'
         )
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
         assert (search.scale_outs, search.strategy, search.grid) == ((2,), "stepped", (1000.0, 50.0))
+
+    def test_whoever_knows_about_what_an_executor_carries_saves_the_run_that_finds_out(self):
+        found = settings("profile_guess_rps = 800")
+        search = job_plans.search("orders", found.jobs["orders"], found.spark)
+        assert search.first_guess == 800.0
 
     def test_sizes_beyond_the_slots_name_the_setting(self):
         found = settings('build = "a:b"\nprofile_scale_outs = [9]')
