@@ -82,7 +82,7 @@ class TestSettings:
         assert (search.scale_outs, search.strategy, search.grid) == ((2,), "stepped", (1000.0, 50.0))
 
     def test_whoever_knows_about_what_an_executor_carries_saves_the_run_that_finds_out(self):
-        found = settings("profile_guess_rps = 800")
+        found = settings('build = "a:b"\nprofile_guess_rps = 800')
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
         assert search.first_guess == 800.0
 
