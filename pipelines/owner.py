@@ -74,8 +74,11 @@ class Owner:
 
     def acquire(self) -> Owner:
         """Take the folder, or say who has it."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -221,6 +224,12 @@ def holder(folder: Path) -> Holder | None:
         return Holder(process, float(note["since_s"])) if process.alive else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def unwritable(folder: Path, error: OSError) -> Misconfigured:
+    """What to say where the folder cannot be made or written to."""
+    told = f"cannot be used ({error.strerror}: {error.filename})"
+    return Misconfigured(str(folder), f"{told}; run as whoever owns it, or name another --folder")
 
 
 def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) -> tuple[Ended, ...]:

@@ -133,13 +133,16 @@ def _performed(
 def _fresh(place: Path, scene: Scene) -> Path:
     """The folder made anew, with the demo's headroom.toml in it; nothing of anybody else's is deleted."""
     file = place / "headroom.toml"
-    if place.exists() and any(place.iterdir()):
-        if not file.is_file() or not file.read_text(encoding="utf-8").startswith(MARK):
-            raise Unsafe(f"{place} holds something that is not of a demo: name another --folder")
-        owner.cleanup(place / ".headroom")
-        shutil.rmtree(place)
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.write_text(scene.settings, encoding="utf-8")
+    try:
+        if place.exists() and any(place.iterdir()):
+            if not file.is_file() or not file.read_text(encoding="utf-8").startswith(MARK):
+                raise Unsafe(f"{place} holds something that is not of a demo: name another --folder")
+            owner.cleanup(place / ".headroom")
+            shutil.rmtree(place)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_text(scene.settings, encoding="utf-8")
+    except OSError as error:
+        raise owner.unwritable(place, error) from error
     return file
 
 

@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pipelines.command_line import main
 from pipelines.owner import Owner, cleanup, holder, owner_id
 from pipelines.processes import OWNER, Process, descendants, end, identify, marked
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
@@ -69,6 +71,19 @@ def test_a_process_inherits_no_secret_of_ours(folder: Path, monkeypatch: pytest.
     assert "hidden" not in text
     assert "GIVEN=on purpose" in text
     assert f"{OWNER}={owner.id}" in text
+
+
+@pytest.mark.parametrize("command", [["serve", "--no-pages"], ["demo", "--deployment", "simulated"]])
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headroom.toml").write_text('[deployment]\nkind = "simulated"\n')
+    (tmp_path / "file").write_text("in the way")
+    said = CliRunner().invoke(main, [*command, "--folder", "file/under"])
+    assert said.exit_code == 2
+    assert "file/under: cannot be used (Not a directory" in said.stderr
+    assert "name another --folder" in said.stderr
 
 
 def test_what_cannot_be_recorded_does_not_run(folder: Path) -> None:
