@@ -7,7 +7,7 @@ import dagster as dg
 
 from profiling_jobs.ports import Store
 
-from .figures import of_evaluation, of_input, of_query, picture
+from .figures import number, of_evaluation, of_input, of_query, picture
 from .orders import Desk, Json, asked
 from .partitions import JOBS
 
@@ -66,9 +66,10 @@ def table(evaluation: Json) -> str:
     if not isinstance(decision, Mapping) or "verdicts" not in decision:
         why = decision.get("unknown", "") if isinstance(decision, Mapping) else ""
         return f"No size was judged: {why}"
+    sure = f"{100 * evaluation['promise']['confidence']:g} %"
     lines = [
-        "| executors | verdict | capacity, records/s | recovery, s | in time | why not |",
-        "|---:|---|---|---|---:|---|",
+        f"| executors | verdict | capacity, records/s | {sure} recover within, s | in time | why not |",
+        "|---:|---|---|---:|---:|---|",
     ]
     for one in decision["verdicts"]:
         mark = " **←**" if one["scale_out"] == decision.get("scale_out") else ""
@@ -77,7 +78,7 @@ def table(evaluation: Json) -> str:
             f"{one['scale_out']}{mark}",
             one["status"],
             _span(one.get("capacity")),
-            _span(one.get("recovery_s")),
+            _promised(one.get("recovery_s")),
             _share(one.get("probability")),
             excuses.replace("|", "/"),
         )
@@ -91,6 +92,11 @@ def _span(interval: Any) -> str:
     low, mid, high = (interval.get(name) for name in ("low", "mid", "high"))
     ends = "" if low is None or high is None else f" ({low:,.0f}–{high:,.0f})"
     return f"{mid:,.0f}{ends}"
+
+
+def _promised(taken: Any) -> str:
+    found = number(taken.get("promised")) if isinstance(taken, Mapping) else None
+    return "–" if found is None else f"{found:,.1f}"
 
 
 def _share(probability: Any) -> str:

@@ -80,7 +80,7 @@ def of_evaluation(evaluation: Json) -> Shown:
         recommended_scale_out=decision.get("scale_out"),
         smallest_scale_out=decision.get("smallest"),
         recovery_s=recovery.get("mid"),
-        recovery_high_s=recovery.get("high"),
+        recovery_promised_s=recovery.get("promised"),
         recovery_target_s=promise.get("target_s"),
         kept_probability=chosen.get("probability"),
         capacity_rps=most,

@@ -40,7 +40,7 @@ KEYS: Mapping[str, str] = {
     "recommended_scale_out": "executors that should run",
     "smallest_scale_out": "executors, the fewest that keep the promise",
     "recovery_s": "seconds until caught up after a failure",
-    "recovery_high_s": "seconds, upper end of it (95 %)",
+    "recovery_promised_s": "seconds by when the promised share of recoveries has ended",
     "recovery_target_s": "seconds that are promised",
     "kept_probability": "0…1 that a failure is recovered in time",
     "epoch": "number of the control state",

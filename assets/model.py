@@ -227,11 +227,14 @@ def draw_recovery(purpose: Purpose, document: Document, evidence: Evidence) -> b
             downtime=model,
             load_rps=load,
             target_s=purpose.target_s,
+            promised=purpose.confidence,
         )
     )
     if isinstance(found, Unknown) or isinstance(load, Unknown):
         return pictures.downtime(model, job=purpose.job, kinds=purpose.failure_kinds)
-    return pictures.recovery(found, job=purpose.job, target_s=purpose.target_s, rate_rps=load)
+    return pictures.recovery(
+        found, job=purpose.job, target_s=purpose.target_s, promised=purpose.confidence, rate_rps=load
+    )
 
 
 Draw = Callable[[Purpose, Document, Evidence], bytes]

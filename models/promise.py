@@ -20,6 +20,7 @@ from .moments import ROUNDING, Counts, Failures, Input, count_kept, count_reache
 from .quantities import Misuse
 
 CONFIDENCE = 0.95  # product default; the level of a 90 % interval's lower end
+HAIR = 1e-12  # what rounding may take from a share that is exactly the promised one
 SHORTEST_DOWNTIME_S = 1e-3  # judgement: nobody can measure less, and some work keeps "in time" decidable
 BLOCK = 12  # scale-outs settled at once: fastest of 4 … 32 with 200 paths, 3.5 MB
 SURE_MOMENTS = 4  # tried for "no draw can keep it" before all are; 16 settled hardly a size more
@@ -36,6 +37,15 @@ class Promise:
         number("Promise.target_s", self.target_s, above=0.0)
         if number("Promise.confidence", self.confidence, above=0.0) >= 1.0:
             raise Misuse("Promise.confidence", f"must be < 1, got {self.confidence!r}: nothing is certain")
+
+    def keeps(self, share: float) -> bool:
+        """Is this share of recoveries in time enough?"""
+        return share >= self.confidence - HAIR
+
+    def within_s(self, recoveries_s: Array) -> float:
+        """By when has the promised share of these recoveries ended? At most the target when it `keeps` it."""
+        needed = math.ceil((self.confidence - HAIR) * recoveries_s.size)
+        return float(np.partition(recoveries_s, needed - 1)[needed - 1])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How long does recovery take at each scale-out, and which keep the promise?
 
-One mark per failure kind and scale-out with its 90 % interval; the line is the target. What is not recovered
-within the horizon stands at the top edge.
+One mark per failure kind and scale-out, and a line that ends where the promised share of recoveries has
+ended; across is the target. What is not recovered within the horizon stands at the top edge.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ def recovery(
     *,
     job: str,
     target_s: float,
+    promised: float,
     rate_rps: float,
     chosen: int | None = None,
 ) -> bytes:
-    """Recovery against scale-out at one load. `found`: failure kind -> scale-out -> seconds."""
+    """Recovery against scale-out at one load. `found`: failure kind -> scale-out -> seconds; the share
+    `promised` of them ends by `high`."""
     known = {
         kind: {s: one for s, one in sorted(sizes.items()) if isinstance(one, Interval)}
         for kind, sizes in found.items()
@@ -32,7 +34,8 @@ def recovery(
     keeps = [s for s in every if all(s in k and k[s].high <= target_s for k in known.values())]
     figure, (axes,) = style.sheet(
         _title(keeps, target_s, every),
-        f"{job}: recovery after a failure at {style.short(rate_rps)} records/s, 90 % intervals",
+        f"{job}: recovery after a failure at {style.short(rate_rps)} records/s, "
+        f"{100 * promised:g} % have ended where a line ends",
     )
     ends = [
         e

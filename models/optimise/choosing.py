@@ -26,7 +26,7 @@ from .in_batches import confirmed
 from .judging import Judge, unmeasured
 from .outlook import FIGURES_REACH
 from .question import Question
-from .verdict import Decision, Verdict, percent, rate, recovery, span
+from .verdict import Decision, Recoveries, Verdict, against_promise, percent, rate, span
 
 NONE_FEASIBLE = Unknown("no size is known to keep the promise")
 NOT_WEIGHED = Unknown("no move to fewer executors was weighed")
@@ -84,12 +84,12 @@ def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
     verdicts = _with_figures(judge, verdicts, chosen)
     verdict, promise = verdicts[chosen], question.promise
     parts = [f"no size is known to keep the promise; {chosen} executors come closest"]
-    if isinstance(verdict.recovery_s, Interval):
-        share = "" if isinstance(verdict.probability, Unknown) else f" in {percent(verdict.probability)}"
+    if isinstance(verdict.recovery_s, Recoveries) and not isinstance(verdict.probability, Unknown):
+        sure = f"{100 * promise.confidence:g} %"
         parts.append(
-            f"there a recovery takes up to {_high(judge, verdict.recovery_s)}"
-            f" (95 % of the draws) where {promise.target_s:g} s are promised, and is in time{share} where"
-            f" {percent(promise.confidence)} are promised"
+            f"there {sure} of recoveries take {_up_to(judge, verdict.recovery_s)} where"
+            f" {promise.target_s:g} s are promised, and {percent(verdict.probability)} are in time where"
+            f" {sure} are promised"
         )
     parts += [e.sentence for e in verdict.excuses if e.condition != "recovery" or e.measure]
     limit = _utilisation_limit(judge)
@@ -145,13 +145,13 @@ def _cost(judge: Judge, to: int) -> ChangeCost:
 
 
 def _with_figures(judge: Judge, verdicts: dict[int, Verdict], chosen: int) -> dict[int, Verdict]:
-    """5, 50 and 95 % recovery for the chosen size, its neighbours and the present size."""
+    """How long a recovery takes at the chosen size, its neighbours and the present size."""
     at = bisect_left(judge.known, chosen)
     shown = {*judge.known[max(0, at - 1) : at + 2], judge.question.current} & set(judge.known)
     return verdicts | {s: replace(verdicts[s], recovery_s=_figures(judge, verdicts[s])) for s in shown}
 
 
-def _figures(judge: Judge, verdict: Verdict) -> Interval | Unknown:
+def _figures(judge: Judge, verdict: Verdict) -> Recoveries | Unknown:
     return judge.figures(verdict.scale_out, verdict.worst_kind, verdict.worst_moment_s)
 
 
@@ -172,7 +172,7 @@ def _utilisation_limit(judge: Judge) -> float | Unknown:
 
 
 def _reason(judge: Judge, verdict: Verdict, because: str) -> str:
-    """`hold 6 executors: forecast 31–36k rps fits 42k, recovery 74–96 s ≤ 120 s`."""
+    """`hold 6 executors: forecast 31–36k rps fits 42k, 95 % of recoveries within 112 s ≤ 120 s`."""
     current, chosen = judge.question.current, verdict.scale_out
     verb = f"hold {chosen} executors"
     if chosen != current:
@@ -181,16 +181,14 @@ def _reason(judge: Judge, verdict: Verdict, because: str) -> str:
     if chosen in judge.sustained:
         fits = "exceeds" if verdict.fails("forecast", "observed") else "fits"
         parts[0] += f" {fits} {rate(float(np.median(judge.sustained[chosen])))}"
-    if isinstance(verdict.recovery_s, Interval):
-        target = judge.question.promise.target_s
-        sign = ">" if verdict.recovery_s.high > target or verdict.fails("recovery") else "≤"
-        parts.append(f"recovery {recovery(verdict.recovery_s)} {sign} {target:g} s")
+    if isinstance(verdict.recovery_s, Recoveries) and not isinstance(verdict.probability, Unknown):
+        parts.append(against_promise(verdict.recovery_s, verdict.probability, judge.question.promise))
     return f"{verb}{' ' + because if because else ''}: {', '.join(parts)}"
 
 
-def _high(judge: Judge, value: Interval) -> str:
+def _up_to(judge: Judge, taken: Recoveries) -> str:
     reach = FIGURES_REACH[-1] * judge.question.promise.target_s
-    return f"{value.high:.0f} s" if np.isfinite(value.high) else f"more than {reach:.0f} s"
+    return f"up to {taken.promised:.0f} s" if np.isfinite(taken.promised) else f"more than {reach:.0f} s"
 
 
 def _decision(

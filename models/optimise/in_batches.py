@@ -76,7 +76,7 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     assert not isinstance(scanned, Unknown)
     assert not isinstance(scanned_kind, Unknown)
     worst = _least_kept(judge, verdict.scale_out, scanned_kind, np.array([scanned]))
-    if worst[0] >= question.promise.confidence:  # else one moment has settled it
+    if question.promise.keeps(worst[0]):  # else one moment has settled it
         evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
         moments = np.unique(np.append(evenly, scanned))
         found = [_least_kept(judge, verdict.scale_out, kind, moments) for kind in question.kinds]
@@ -103,10 +103,11 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
 
 
 def _least_kept(judge: Judge, scale_out: int, kind: str, moments_s: Array) -> tuple[float, float, float, str]:
-    """The smallest share of draws back in time, their 95 % recovery, the moment and the kind."""
+    """The smallest share of draws back in time, by when enough of them are, the moment and the kind."""
+    promise = judge.question.promise
     taken = judge.recoveries(scale_out, kind, moments_s, reach=CHECK_REACH)
-    shares = np.mean(taken <= judge.question.promise.target_s, axis=1)
-    long_s = np.quantile(taken, 0.95, axis=1, method="inverted_cdf")
+    shares = np.mean(taken <= promise.target_s, axis=1)
+    long_s = np.array([promise.within_s(at_once) for at_once in taken])
     at = np.lexsort((-long_s, shares))[0]
     return float(shares[at]), float(long_s[at]), float(moments_s[at]), kind
 

@@ -105,7 +105,7 @@ class Judge(Outlook):
         return result
 
     def _misses(self, share: float) -> bool:
-        return share < self.question.promise.confidence - 1e-12
+        return not self.question.promise.keeps(share)
 
     def recovery_excuses(
         self, probability: float | Unknown, moment_s: float | Unknown, kind: str | Unknown

@@ -17,7 +17,7 @@ from ..quantities import Interval, Unknown
 from .draws import capacity_draws, normal_draws
 from .engine import Engine, largest_bin_mean
 from .question import Question
-from .verdict import rate
+from .verdict import Recoveries, rate
 
 FIGURES_REACH = (1.5, 5.0)  # targets; judgement: far enough to say by how much a promise is missed
 PHASES = 2  # the stream of random numbers for the moment within a batch
@@ -113,13 +113,14 @@ class Outlook:
         result: Array = np.maximum(behind, unread) + repeated
         return result
 
-    def figures(self, scale_out: int, kind: str | Unknown, moment_s: float | Unknown) -> Interval | Unknown:
-        """5, 50 and 95 % of the recovery after a failure of this kind at this moment."""
+    def figures(self, scale_out: int, kind: str | Unknown, moment_s: float | Unknown) -> Recoveries | Unknown:
+        """How long the recovery takes after a failure of this kind at this moment."""
         if isinstance(kind, Unknown) or isinstance(moment_s, Unknown):
             return Unknown("the worst moment is not known")
         for reach in FIGURES_REACH:
             drawn = self.recoveries(scale_out, kind, np.array([moment_s]), reach=reach)
             low, mid, high = np.quantile(drawn, [0.05, 0.5, 0.95], method="inverted_cdf")  # never inf − inf
-            if np.isfinite(high):
+            within = self.question.promise.within_s(drawn[0])
+            if np.isfinite(max(high, within)):
                 break
-        return Interval(float(low), float(mid), float(high), 0.9)
+        return Recoveries(float(low), float(mid), float(high), 0.9, within)

@@ -110,13 +110,13 @@ def _show(e: Evaluation, answers: Explanation, *, asked_s: float, newest: bool, 
     for sentence in answers.would_change:
         page.paragraph(sentence, mark="·")
     if answers.sizes:
-        _table(answers, all_sizes=all_sizes, target_s=e.promise["target_s"])
+        _table(answers, all_sizes=all_sizes, promise=e.promise)
     versions = ", ".join(f"{kind} {number}" for kind, number in sorted(e.models.items())) or "none"
     click.echo()
     page.paragraph(f"models: {versions}; seed {e.seed}", indent=0)
 
 
-def _table(answers: Explanation, *, all_sizes: bool, target_s: float) -> None:
+def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any]) -> None:
     near = list(answers.sizes)
     if not all_sizes and answers.chosen is not None:
         near = _near(answers.sizes, answers.chosen)
@@ -137,8 +137,8 @@ def _table(answers: Explanation, *, all_sizes: bool, target_s: float) -> None:
             "executors",
             "promise",
             "records/s",
-            f"within {target_s:g} s",
-            "catches up",
+            f"within {promise['target_s']:g} s",
+            f"{100 * promise['confidence']:g} % within",
             "what speaks against it",
         ),
         rows,

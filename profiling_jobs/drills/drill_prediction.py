@@ -2,7 +2,7 @@
 
 The batch form at the rate and in the band of the drill: downtimes of this kind as they were learnt, each
 carried from its commit to the start of its batch, then batches stepped until lag is back in the band. The
-interval holds 90 % of these.
+interval holds 90 % of these, or what is asked for.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def recovery_s(
     lag_records: float,
     band_s: float,
     horizon_s: float,
+    confidence: float = CONFIDENCE,
 ) -> Interval | Unknown:
     """How long will this recovery take? Its ends may be inf: not within the horizon."""
     known = engine(models, scale_out)
@@ -127,6 +128,6 @@ def recovery_s(
             band_s=band_s,
         )
     )
-    tail = (1.0 - CONFIDENCE) / 2.0
+    tail = (1.0 - confidence) / 2.0
     low, mid, high = (float(found[int(share * (PATHS - 1))]) for share in (tail, 0.5, 1.0 - tail))
-    return Interval(low, mid, high, CONFIDENCE)
+    return Interval(low, mid, high, confidence)

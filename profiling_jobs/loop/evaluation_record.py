@@ -63,8 +63,8 @@ class Evaluation:
     `scale_out`, `status` (feasible, infeasible, unknown), `excuses` (each `condition`, `sentence`, `measure`:
     what would settle it, else null), `capacity` (low, mid, high, confidence, records/s), `probability` (that
     a failure is recovered in time), `worst_moment_s`, `worst_kind`, `load_probability`,
-    `rescale_probability`, `latency_ms`, `recovery_s` (low, mid, high; for the chosen size and its
-    neighbours; null: not within the forecast)."""
+    `rescale_probability`, `latency_ms`, `recovery_s` (low, mid, high, and `promised`: by when the
+    promised share has ended; for the chosen size and its neighbours; null: not within the forecast)."""
     models: Json = field(default_factory=dict)
     """Kind -> version of the champions used; those that could not be used are missing."""
     models_version: str = "none"

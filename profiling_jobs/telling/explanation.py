@@ -60,7 +60,7 @@ def explained(e: Evaluation, *, shown: Shown, before: Evaluation | None = None) 
         why=tuple(_why(e, chosen, decided, shown)),
         why_not_less=tuple(_why_not_less(decided, chosen, now=decided is e)),
         would_change=would_change(e, decided, shown=shown),
-        sizes=tuple(line(verdict) for verdict in decided.decision.get("verdicts", ())),
+        sizes=tuple(line(decided, verdict) for verdict in decided.decision.get("verdicts", ())),
         alarms=tuple(dict.fromkeys([*e.alarms, *e.trouble])),
     )
 

@@ -22,6 +22,7 @@ from ..learning.training import foretelling
 MOST_SIZES = 14  # judgement: more marks cannot be told apart, and each costs some ten milliseconds
 LEAST_BAND_S = 3.0  # judgement: lag of a healthy job whose batches are short
 BUSY = 0.6  # of the capacity in the middle, where nothing is known of the load; judgement
+LEAST_CONFIDENCE = 0.02  # an interval ends beside its middle: promises of less than that are drawn as of it
 LONGEST_TARGETS = 3.0
 LEAST_LONGEST_S = 300.0
 
@@ -49,8 +50,9 @@ def recoveries(
     downtime: DowntimeModel,
     load_rps: float,
     target_s: float,
+    promised: float,
 ) -> dict[str, dict[int, Interval | Unknown]] | Unknown:
-    """Failure kind -> scale-out -> seconds until caught up (90 %)."""
+    """Failure kind -> scale-out -> seconds until caught up; the promised share ends by `high`."""
     for needed in (capacity, engine):
         if isinstance(needed, Unknown):
             return needed
@@ -68,6 +70,7 @@ def recoveries(
             lag_records=load_rps * batch_s,
             band_s=max(2.0 * batch_s, LEAST_BAND_S),
             horizon_s=max(LONGEST_TARGETS * target_s, LEAST_LONGEST_S),
+            confidence=max(2.0 * promised - 1.0, LEAST_CONFIDENCE),
         )
 
     shown = spread(sizes)

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..loop.evaluation_record import Evaluation
 from .in_words import brief_s, count, executors, is_known
+from .verdict_in_words import promised_s
 
 LOAD = ("recovery", "observed", "forecast", "rescale")
 SHOWN = 3  # judgement: measurements and requests that one answer names
@@ -83,28 +84,24 @@ def _never_enough(known: Verdicts, peak: float) -> list[str]:
 
 def _promise(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
     target = float(evaluation.promise.get("target_s", math.nan))
-    confidence = float(evaluation.promise.get("confidence", 1.0))
     enough = [v for v in verdicts if v["status"] == "feasible"]
     right = min(enough, key=_size) if enough else None
     found = []
-    # The figures end at the 95th percentile: for a promise above it they say nothing.
-    tellable = [v for v in verdicts if confidence <= 0.95 and _high(v) is not None]
-    slower = [v for v in tellable if (right is None or _size(v) < _size(right)) and _only_recovery(v)]
-    if slower:
-        best = max(slower, key=_size)
-        needed = math.ceil(_high(best) or 0.0)
+    within = {_size(v): s for v in verdicts if (s := promised_s(evaluation, v)) is not None}
+    slower = [v for v in verdicts if (right is None or _size(v) < _size(right)) and _only_recovery(v)]
+    if known := [_size(v) for v in slower if _size(v) in within]:
+        needed = math.ceil(within[max(known)])
         if needed > target:
             found.append(
                 f"A longer promise: with recovery_target_s = {needed} instead of {target:g}, "
-                f"{executors(_size(best))} would keep it."
+                f"{executors(max(known))} would keep it."
             )
-    if right is not None and right in tellable:
-        high = _high(right) or 0.0
-        if high < target:
-            found.append(
-                f"A shorter promise: {executors(_size(right))} have {brief_s(target - high)} s to spare of "
-                f"the {target:g} s promised."
-            )
+    if right is not None and within.get(_size(right), target) < target:
+        spare = brief_s(target - within[_size(right)])
+        found.append(
+            f"A shorter promise: {executors(_size(right))} have {spare} s to spare of the {target:g} s "
+            "promised."
+        )
     return found
 
 
@@ -117,12 +114,6 @@ def _by_load(verdict: Mapping[str, Any]) -> bool:
 def _only_recovery(verdict: Mapping[str, Any]) -> bool:
     excuses = verdict["excuses"]
     return bool(excuses) and all(e["condition"] == "recovery" and not e["measure"] for e in excuses)
-
-
-def _high(verdict: Mapping[str, Any]) -> float | None:
-    """95 % of the recovery; None where it was not worked out, or not within what was looked at."""
-    recovery = verdict["recovery_s"]
-    return recovery["high"] if is_known(recovery) else None
 
 
 def _size(verdict: Mapping[str, Any]) -> int:

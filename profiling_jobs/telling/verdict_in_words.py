@@ -17,6 +17,7 @@ AGAINST = {
     "latency": "latency",
     "rescale": "the change takes too long",
 }
+HAIR = 1e-9  # what is stored has five digits
 ANSWERS = {"feasible": "keeps it", "infeasible": "does not", "unknown": "not known"}
 
 
@@ -31,6 +32,7 @@ class Size:
     in_time: str
     """In how many of the cases looked at a failure at the worst moment is recovered in time."""
     recovery: str
+    """By when the promised share of recoveries has ended."""
     against: str
 
 
@@ -56,15 +58,36 @@ def recovers(e: Evaluation, verdict: Mapping[str, Any]) -> list[str]:
     probability, target = verdict["probability"], e.promise["target_s"]
     if not is_known(probability):
         return []
-    moment = verdict["worst_moment_s"]
+    moment, sure = verdict["worst_moment_s"], confidence(e)
     when = f" ({_moment(moment)})" if is_known(moment) else ""
-    taken = verdict["recovery_s"]
-    lasts = f"in {between(taken, brief_s)} s in 9 cases of 10, and " if is_known(taken) else ""
-    return [
-        f"After {kind(verdict['worst_kind'])} at the worst moment{when} it would be back {lasts}within the "
-        f"promised {target:g} s in {percent(probability)} of the cases looked at; "
-        f"{percent(e.promise['confidence'])} are promised."
-    ]
+    taken = promised_s(e, verdict)
+    compared = (
+        f"it would be back within the promised {target:g} s in {percent(probability)} of the cases looked at"
+        if taken is None
+        else f"{sure} of the cases looked at are back within {brief_s(taken)} s, and {percent(probability)} "
+        f"within the promised {target:g} s"
+    )
+    return [f"After {kind(verdict['worst_kind'])} at the worst moment{when} {compared}; {sure} are promised."]
+
+
+def confidence(e: Evaluation) -> str:
+    """`95 %`: the share of recoveries that is promised to be in time."""
+    return f"{100 * e.promise['confidence']:g} %"
+
+
+def promised_s(e: Evaluation, verdict: Mapping[str, Any]) -> float | None:
+    """By when the promised share of recoveries has ended: what was compared with the target.
+
+    None where it was not worked out, not within what was looked at, or not what the verdict rests on: a size
+    may have been judged by a neighbour that was looked at more closely.
+    """
+    taken, share, promise = verdict["recovery_s"], verdict["probability"], e.promise
+    if not is_known(taken) or not is_known(share):
+        return None
+    before = taken["high"] if promise["confidence"] == 0.95 else None  # of evaluations that have no other
+    found = taken.get("promised", before)
+    kept = share >= promise["confidence"] - HAIR
+    return None if found is None or (found <= promise["target_s"]) != kept else float(found)
 
 
 def spoken(excuse: Mapping[str, Any]) -> str:
@@ -73,19 +96,18 @@ def spoken(excuse: Mapping[str, Any]) -> str:
     return f"{text} ({excuse['measure']} to know)." if excuse["measure"] else f"{text}."
 
 
-def line(verdict: Mapping[str, Any]) -> Size:
+def line(e: Evaluation, verdict: Mapping[str, Any]) -> Size:
     """Its line in the table."""
     against = [
         AGAINST.get(x["condition"], x["condition"]) + (" (not known)" if x["measure"] else "")
         for x in verdict["excuses"]
     ]
-    recovery = verdict["recovery_s"]
     return Size(
         scale_out=int(verdict["scale_out"]),
         answer=ANSWERS[verdict["status"]],
         capacity=count(verdict["capacity"]["mid"]) if is_known(verdict["capacity"]) else "?",
         in_time=percent(verdict["probability"]) if is_known(verdict["probability"]) else "?",
-        recovery=f"{between(recovery, brief_s)} s" if is_known(recovery) else "",
+        recovery=_promised(e, verdict),
         against=", ".join(dict.fromkeys(against)).replace("not known (not known)", "not known"),
     )
 
@@ -93,6 +115,13 @@ def line(verdict: Mapping[str, Any]) -> Size:
 def verdict_on(e: Evaluation, size: int | None) -> Mapping[str, Any] | None:
     """The verdict on this size, if it was looked at."""
     return next((v for v in e.decision.get("verdicts", ()) if v["scale_out"] == size), None)
+
+
+def _promised(e: Evaluation, verdict: Mapping[str, Any]) -> str:
+    if (taken := promised_s(e, verdict)) is not None:
+        return f"{brief_s(taken)} s"
+    found = verdict["recovery_s"]
+    return "longer than was looked at" if is_known(found) and found.get("promised", 0.0) is None else ""
 
 
 def _moment(seconds: float) -> str:

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from assets import checks, metadata, model
+from assets.decide import table
 from assets.figures import of_evaluation
 from assets.partitions import JOBS, POINTS
 from models.quantities import Misuse, Unknown
@@ -195,7 +196,8 @@ class TestNames:
 
     def test_evaluations_use_the_same_names(self) -> None:
         interval = {"low": 1.0, "mid": 2.0, "high": 3.0, "confidence": 0.9}
-        verdict = {"scale_out": 3, "recovery_s": interval, "probability": 0.97}
+        taken = {**interval, "promised": 2.5}
+        verdict = {"scale_out": 3, "status": "feasible", "recovery_s": taken, "probability": 0.97}
         evaluation = Evaluation(
             job="orders",
             at_s=0.0,
@@ -221,6 +223,9 @@ class TestNames:
         found = of_evaluation(evaluation)
         assert len(found) > 15
         assert [name for name in found if not metadata.known(name)] == []
+        assert found["recovery_promised_s"].value == 2.5
+        assert "| 95 % recover within, s |" in table(evaluation)
+        assert "| 3 **←** | feasible | – | 2.5 | 97.0% |  |" in table(evaluation)
 
     def test_every_check_is_explained(self) -> None:
         assert {name for names in CHECKS.values() for name in names} == set(checks.ABOUT)

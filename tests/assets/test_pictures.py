@@ -85,10 +85,13 @@ CASES: dict[str, Callable[[], bytes]] = {
         },
         job="orders",
         target_s=60.0,
+        promised=0.95,
         rate_rps=1000.0,
         chosen=2,
     ),
-    "recovery of nothing": lambda: pictures.recovery({}, job="orders", target_s=60.0, rate_rps=0.0),
+    "recovery of nothing": lambda: pictures.recovery(
+        {}, job="orders", target_s=60.0, promised=0.9, rate_rps=0.0
+    ),
     "downtime": lambda: pictures.downtime(
         DowntimeModel.fit([BROKEN] * 40), job="orders", kinds=("executor_kill", "driver_kill")
     ),

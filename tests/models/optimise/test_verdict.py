@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from models.optimise.verdict import percent, rate, recovery, seconds, span
-from models.quantities import Interval
+from models.optimise.verdict import Recoveries, against_promise, percent, rate, seconds, span
+from models.promise import Promise
 
 pytestmark = pytest.mark.fast
 
@@ -49,17 +50,31 @@ def test_a_share_is_never_rounded_up_to_what_was_promised(share, text) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "text"),
+    ("within_s", "share", "confidence", "text"),
     [
-        ((74.2, 80.0, 95.7), "74–96 s"),
-        ((2.04, 3.0, 9.2), "2.0–9.2 s"),
-        ((80.0, 80.0, 80.0), "80 s"),
-        ((80.0, 90.0, math.inf), "80–beyond what was looked at"),
-        ((math.inf, math.inf, math.inf), "not within the time looked at"),
+        (112.2, 0.985, 0.95, "95 % of recoveries within 112 s ≤ 120 s"),
+        (9.2, 1.0, 0.999, "99.9 % of recoveries within 9.2 s ≤ 120 s"),
+        (147.0, 0.94, 0.95, "95 % of recoveries within 147 s > 120 s"),
+        (120.01, 0.94, 0.95, "95 % of recoveries within 120.1 s > 120 s"),
+        (119.99, 0.95, 0.95, "95 % of recoveries within 120 s ≤ 120 s"),
+        (math.inf, 0.83, 0.95, "recovery within 120 s in 83 % < 95 %"),
+        # judged by a neighbour: the share is what was compared
+        (123.0, 0.96, 0.95, "recovery within 120 s in 96 % ≥ 95 %"),
+        (118.0, 0.9496, 0.95, "recovery within 120 s in 94.9 % < 95 %"),
     ],
 )
-def test_recoveries(ends, text) -> None:
-    assert recovery(Interval(*ends, 0.9)) == text
+def test_a_recovery_beside_its_promise(within_s, share, confidence, text) -> None:
+    taken = Recoveries(2.0, 3.0, 900.0, 0.9, within_s)
+    assert against_promise(taken, share, Promise(120.0, confidence)) == text
+
+
+@pytest.mark.parametrize("confidence", [0.05, 0.29, 0.5, 0.9, 0.95, 0.999])
+@pytest.mark.parametrize("count", [1, 7, 60, 200])
+def test_in_time_often_enough_is_within_the_promised_time(confidence, count) -> None:
+    promise = Promise(100.0, confidence)
+    for kept in range(count + 1):
+        recoveries = np.array([99.0] * kept + [math.inf] * (count - kept))
+        assert promise.keeps(kept / count) == (promise.within_s(recoveries) <= 100.0)
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0, "0.0"), (9.96, "10"), (179.6, "180"), (5.25, "5.2")])
