@@ -14,6 +14,7 @@ from models.quantities import FAILURE_KINDS
 
 Mode = Literal["observe", "recommend", "apply"]
 Strategy = Literal["adaptive", "stepped"]
+Rescale = Literal["live", "restart"]
 DeploymentKind = Literal["simulated", "local", "kubernetes"]
 SideEffects = Literal["checked", "none"]
 
@@ -200,6 +201,12 @@ class JobSettings:
     )
     step_in: int | None = key(
         None, at_least=1, help="Largest number of executors removed at once. Default: no limit."
+    )
+    rescale: Rescale = key(
+        "live",
+        choices=get_args(Rescale),
+        help="How the size is changed. `live`: executors come and go under the running query. `restart`: the "
+        "query is stopped between two batches and started anew from its checkpoint.",
     )
     evaluation_interval_s: float = key(60.0, at_least=10, help="How often it is decided.")
     scale_in_window_s: float = key(

@@ -84,8 +84,14 @@ class Deployments(Protocol):
     """Where jobs run. A name that is not known is Misconfigured; launching one twice is Unsafe."""
 
     def launch(self, plan: Plan) -> None: ...
-    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
-        """Verified: the executors are registered when it returns. An epoch older than the last is Unsafe."""
+    def scale(
+        self, name: str, scale_out: int, *, epoch: int, path: Literal["live", "restart"] = "live"
+    ) -> Rescaled:
+        """Verified: the executors are registered when it returns. An epoch older than the last is Unsafe.
+
+        Under the running query, or by a restart from the checkpoint. The same size with the same epoch is a
+        retry: it waits for what was begun, and stops nothing again.
+        """
 
     def stop(self, name: str) -> None:
         """Between batches where possible. Stopping what does not run is not an error."""

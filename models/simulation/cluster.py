@@ -136,7 +136,7 @@ class Cluster:
         self.jobs[plan.name] = job
         job.start(self.now_s)
 
-    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
+    def scale(self, name: str, scale_out: int, *, epoch: int, path: str = "live") -> Rescaled:
         """Time passes until the executors are registered, or the time-out is over."""
         job = self.job(name)
         if epoch < job.epoch:
@@ -144,9 +144,12 @@ class Cluster:
         self._check_size(job.plan.job, name, scale_out)
         if job.state in ("stopped", "failed"):
             raise Refused("not_ready", f"{name} does not run: launch it first")
-        if not job.driver_up or job.frozen_s is not None:
+        if path == "live" and (not job.driver_up or job.frozen_s is not None):
             raise Refused("not_ready", f"the driver of {name} does not answer: try again")
         before, begun, run = job.declared, self.now_s, job.runs
+        if path == "restart" and (job.epoch, job.declared) != (epoch, scale_out):  # else it is a retry
+            self.stop(name)
+            job.start(self.now_s)
         job.epoch = epoch
         job.scale(scale_out, self.now_s)
         if not self._wait(
@@ -155,8 +158,7 @@ class Cluster:
         ):
             alive = len(job.registered(self.now_s))
             raise Refused("not_ready", f"{alive} of {scale_out} executors of {name} registered in time")
-        path = "live" if job.runs == run else "restart"
-        return Rescaled(path, before, scale_out, self.now_s - begun)
+        return Rescaled(path if job.runs == run else "restart", before, scale_out, self.now_s - begun)
 
     def stop(self, name: str) -> None:
         """Time passes until the batch at work is over."""

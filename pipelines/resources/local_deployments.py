@@ -203,13 +203,14 @@ class LocalDeployments:
             raise
 
     def _restart(self, record: Record, scale_out: int, epoch: int) -> Literal["restart"]:
-        self._watch.spare(record.name)
-        try:
-            self._drivers.end(record)
-            with self._records.changing():
-                self._drivers.start(self._records.change(record.name, scale_out=scale_out, epoch=epoch))
-        finally:
-            self._watch.spare(record.name, False)
+        if (record.epoch, record.plan.scale_out) != (epoch, scale_out):  # else it is a retry, and begun
+            self._watch.spare(record.name)
+            try:
+                self._drivers.end(record)
+                with self._records.changing():
+                    self._drivers.start(self._records.change(record.name, scale_out=scale_out, epoch=epoch))
+            finally:
+                self._watch.spare(record.name, False)
         self._await_executors(record.name, scale_out)
         return "restart"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 from models.quantities import Unknown
 from models.simulation import sampling
@@ -73,9 +73,11 @@ class SimulatedDeployments:
                     plans.apart(job.plan, plan)
             self._cluster.launch(plan)
 
-    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
+    def scale(
+        self, name: str, scale_out: int, *, epoch: int, path: Literal["live", "restart"] = "live"
+    ) -> Rescaled:
         with _refusals_told(self._cluster):
-            return _as(Rescaled, self._cluster.scale(name, scale_out, epoch=epoch))
+            return _as(Rescaled, self._cluster.scale(name, scale_out, epoch=epoch, path=path))
 
     def stop(self, name: str) -> None:
         with _refusals_told(self._cluster):

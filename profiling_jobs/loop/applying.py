@@ -80,7 +80,7 @@ def apply(job: str, *, epoch: int, settings: Settings, loop: Loop, holder: str) 
     try:
         with _prolonged(lease, loop):
             order = _order(job, epoch, settings, loop)  # again, now that nobody else is at it
-            return order if isinstance(order, Applied) else _carry_out(job, order, loop)
+            return order if isinstance(order, Applied) else _carry_out(job, order, settings.path, loop)
     finally:
         loop.store.release(lease)
 
@@ -113,7 +113,7 @@ def _too_old(order: Order, settings: Settings, now_s: float) -> str:
     return f"it was ordered {waited_s:.0f} s ago: the next tick decides anew"
 
 
-def _carry_out(job: str, order: Order, loop: Loop) -> Applied:
+def _carry_out(job: str, order: Order, path: Literal["live", "restart"], loop: Loop) -> Applied:
     """The attempt itself, written down before and after."""
     now_s, said = loop.clock.now_s(), outcome(loop.store, job)
     begun = Outcome(order.epoch, order.before, order.to, "begun", begun_at_s=now_s, at_s=now_s)
@@ -135,7 +135,7 @@ def _carry_out(job: str, order: Order, loop: Loop) -> Applied:
         return Applied("nothing", f"{job} has {order.to} executors already", order.before, order.to)
     tell(loop.store, job, begun)
     try:
-        done = loop.deployments.scale(job, order.to, epoch=order.epoch)
+        done = loop.deployments.scale(job, order.to, epoch=order.epoch, path=path)
     except NotReady as later:
         return _ended(job, loop, begun, "later", str(later))
     except (Unsafe, Misconfigured) as refused:

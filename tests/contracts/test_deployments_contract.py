@@ -144,6 +144,21 @@ class TestScaling:
         again = world.deployments.scale(settled, 2, epoch=21)
         assert (again.before, again.after) == (2, 2)
 
+    def test_by_a_restart_the_query_runs_anew_with_what_was_asked_for_once(
+        self, world: Any, settled: str
+    ) -> None:
+        run_id = world.deployments.status(settled).run_id
+        done = world.deployments.scale(settled, 3, epoch=25, path="restart")
+        assert (done.path, done.before, done.after) == ("restart", 2, 3)
+        status = world.deployments.status(settled)
+        assert (status.executors_alive, status.declared_scale_out) == (3, 3)
+        assert status.run_id != run_id
+        again = world.deployments.scale(settled, 3, epoch=25, path="restart")  # a retry: nothing is stopped
+        assert (again.before, again.after) == (3, 3)
+        assert world.deployments.status(settled).run_id == status.run_id
+        world.deployments.scale(settled, 2, epoch=26, path="restart")
+        world.settle(settled)
+
     @pytest.mark.parametrize(("size", "setting"), [(0, "scale_out"), (-1, "scale_out"), (5, r"spark\.slots")])
     def test_a_size_that_cannot_be_is_refused_with_the_setting(
         self, world: Any, settled: str, size: int, setting: str

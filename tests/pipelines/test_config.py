@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import WrongSettings, load, parse, variable_of
+from pipelines.job_loop import control_settings
 from profiling_jobs.errors import Misconfigured
 
 pytestmark = pytest.mark.fast
@@ -104,6 +105,14 @@ def test_an_environment_variable_that_means_nothing_or_cannot_be_read_is_told() 
 
 def test_the_name_of_the_variable_follows_from_the_path() -> None:
     assert variable_of("job.word-count.scale_out_max") == "HEADROOM_JOB_WORD_COUNT_SCALE_OUT_MAX"
+
+
+def test_a_job_is_rescaled_the_way_its_settings_say() -> None:
+    def path(text: str) -> str:
+        return control_settings("orders", parse(text, environment={}).jobs["orders"]).path
+
+    assert path(ORDERS) == "live"
+    assert path(ORDERS + 'rescale = "restart"\n') == "restart"
 
 
 def test_an_attached_job_is_never_rescaled_and_needs_its_checkpoint() -> None:

@@ -351,7 +351,20 @@ def test_the_real_optimiser_decides_it_too() -> None:
     decision = story.last().decision
     assert {v["scale_out"] for v in decision["verdicts"]} == {4, 6, 8}
     assert {"status", "excuses", "capacity", "probability", "worst_kind"} <= set(decision["verdicts"][0])
-    assert "recovery" in story.last().reason or "verified" in story.last().reason
+    assert "% of recoveries within" in story.last().reason or "verified" in story.last().reason
+
+
+def test_a_job_that_is_rescaled_by_a_restart_is_never_rescaled_live() -> None:
+    world = World().launch(load=jump(5, 3_200.0), path="restart")
+    run_id = world.deployments.status("orders").run_id
+    story = world.run(minutes=25)
+    assert story.scaled
+    assert {a.path for a in story.applied if a.did == "scaled"} == {"restart"}
+    assert world.deployments.status("orders").run_id != run_id
+    assert story.sizes()[-1] >= 5
+    events = [fact for e in story.ticks["orders"] for fact in e.learnt if fact["fact"] == "event"]
+    assert [event["kind"] for event in events] == ["restart_out"] * len(story.scaled)
+    assert story.alarms() == []
 
 
 def test_a_process_without_a_sampler_reads_once_per_tick_and_decides_the_same() -> None:
@@ -625,11 +638,11 @@ def _dies_in_the_middle(world: World, *, before: bool, after: bool) -> None:
     changes: list[tuple[int, int]] = []
     scale, dying = world.deployments.scale, [True]
 
-    def scale_and_die(name: str, scale_out: int, *, epoch: int) -> Rescaled:
+    def scale_and_die(name: str, scale_out: int, *, epoch: int, path: Any) -> Rescaled:
         if before and dying:
             dying.clear()
             raise Died
-        done = scale(name, scale_out, epoch=epoch)
+        done = scale(name, scale_out, epoch=epoch, path=path)
         if done.before != done.after:
             changes.append((done.before, done.after))
         if after and dying:
@@ -710,9 +723,9 @@ def test_two_daemons_at_the_same_moment_one_of_them_acts() -> None:
     assert order is not None
     scale, second = world.deployments.scale, []
 
-    def meanwhile(name: str, scale_out: int, *, epoch: int) -> Rescaled:
+    def meanwhile(name: str, scale_out: int, *, epoch: int, path: Any) -> Rescaled:
         second.extend(other.carry_out(story.last()))
-        return scale(name, scale_out, epoch=epoch)
+        return scale(name, scale_out, epoch=epoch, path=path)
 
     world.deployments.scale = meanwhile  # type: ignore[method-assign]
     assert [a.did for a in world.daemon.carry_out(story.last())] == ["scaled"]
@@ -729,13 +742,13 @@ def test_a_pin_that_comes_while_a_change_is_carried_out_is_no_foreign_edit() -> 
         story = world.run(minutes=1, applies=False)
     scale, pinned = world.deployments.scale, []
 
-    def meanwhile(name: str, scale_out: int, *, epoch: int) -> Rescaled:
+    def meanwhile(name: str, scale_out: int, *, epoch: int, path: Any) -> Rescaled:
         if not pinned:
             since_s = world.cluster.now_s
             world.store.direct(Directive("orders", "pin", "ann", "a sale", since_s=since_s, value=9))
             world.pass_time(world.at_s + TICK_S)
             pinned.append(world.daemon.tick())
-        return scale(name, scale_out, epoch=epoch)
+        return scale(name, scale_out, epoch=epoch, path=path)
 
     world.deployments.scale = meanwhile  # type: ignore[method-assign]
     assert [a.did for a in world.daemon.carry_out(story.last())] == ["scaled"]

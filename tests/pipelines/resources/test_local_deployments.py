@@ -150,6 +150,8 @@ def test_the_other_way_is_a_restart_from_the_checkpoint(owner: Owner, local: Loc
     assert replace(changed, took_s=0.0) == Rescaled("restart", 1, 2, 0.0)
     assert local.status("stub").run_id == "run-2"
     assert len(local.executors("stub")) == 2
+    local.scale("stub", 2, epoch=4, path="restart")
+    assert local.status("stub").run_id == "run-2", "the same one again is a retry, not another restart"
 
 
 def test_what_cannot_be_is_refused_with_the_setting(owner: Owner, local: LocalDeployments) -> None:

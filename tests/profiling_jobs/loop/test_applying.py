@@ -45,13 +45,13 @@ class Job:
             raise self.silent
         return Status("running", self.declared, self.alive, "run-1")
 
-    def scale(self, name: str, scale_out: int, *, epoch: int) -> Rescaled:
+    def scale(self, name: str, scale_out: int, *, epoch: int, path: Any) -> Rescaled:
         time.sleep(self.slow_s)
         if self.refuses is not None:
             raise self.refuses
         self.scaled.append((scale_out, epoch))
         before, self.declared, self.alive = self.declared, scale_out, scale_out
-        return Rescaled("live", before, scale_out, 5.0)
+        return Rescaled(path, before, scale_out, 5.0)
 
 
 class Clock:
@@ -91,6 +91,13 @@ def test_an_order_is_carried_out_and_written_down() -> None:
     assert (told.state, told.epoch, told.tries, told.path, told.took_s) == ("done", 7, 1, "live", 5.0)
     again = attempt(loop, holder="run-2")
     assert (again.did, job.scaled) == ("nothing", [(6, 7)])
+
+
+def test_it_is_carried_out_the_way_the_decision_was_made_for() -> None:
+    loop = world()
+    done = attempt(loop, settings=replace(SETTINGS, path="restart"))
+    assert (done.did, done.path) == ("scaled", "restart")
+    assert "restart" in done.reason
 
 
 @pytest.mark.parametrize(
