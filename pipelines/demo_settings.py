@@ -55,14 +55,14 @@ events = "generator:enrichment?count=300000"
 max_offsets_per_trigger = {limit}
 state_partitions = 12
 mode = "apply"
-recovery_target_s = 120
+recovery_target_s = {target}
 confidence = 0.9
 failure_kinds = ["driver_kill"]
 allow_live_drills = true
 """
 
 SIMULATED = (
-    _BOTH.format(kind="simulated", limit=2000)
+    _BOTH.format(kind="simulated", limit=2000, target=120)
     + """\
 scale_out = 2
 scale_out_max = 6
@@ -76,11 +76,11 @@ warm_up_s = 20
 )
 
 LOCAL = (
-    _BOTH.format(kind="local", limit=4000)
+    _BOTH.format(kind="local", limit=4000, target=180)
     + """\
 scale_out = 1
 scale_out_max = 4
-evaluation_interval_s = 15
+evaluation_interval_s = 10
 scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
 profile_guess_rps = 900
