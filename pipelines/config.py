@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.plans import FILES
+from profiling_jobs.plans import FILES, folder_of
 
 from . import timetable
 from .settings import (
@@ -34,6 +34,8 @@ from .settings import (
 
 JOB_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 """Job names become labels, keys, folders and model names: the strictest of them decides."""
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What Kafka takes for the name of a topic."""
 
 SECTIONS = {
     "deployment": DeploymentSettings,
@@ -67,7 +69,7 @@ class WrongSettings(Misconfigured):
 def load(file: Path, *, environment: Mapping[str, str]) -> Settings:
     """The settings in `file`, or every mistake in it as one error."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a mark in front
     except FileNotFoundError as missing:
         raise Misconfigured(
             str(file), "there is no such file; create it with one [job.NAME] table"
@@ -87,9 +89,11 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
         raise WrongSettings(file, (Mistake("the file", at, f"is not valid TOML: {error}"),)) from error
     reader = _Reader(_lines(text), dict(environment))
     sections = {name: reader.section(name, kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
+    reader.check_services(sections["brokers"], sections["spark"])
     jobs = reader.jobs(tables.get("job", {}))
     for name in tables.keys() - {*SECTIONS, "job"}:
-        reader.wrong(name, f"no such section{_nearest(name, (*SECTIONS, 'job.NAME'))}")
+        near = "; did you mean job.NAME?" if name == "jobs" else _nearest(name, (*SECTIONS, "job.NAME"))
+        reader.wrong(name, f"no such section{near}")
     reader.unused_environment()
     if reader.mistakes:
         raise WrongSettings(file, tuple(sorted(reader.mistakes, key=lambda m: (m.line or 0, m.path))))
@@ -133,6 +137,12 @@ class _Reader:
             self.wrong(path, f"needs exactly one of script, build, attach = true; it {said}")
         if not job.inputs:
             self.wrong(f"{path}.inputs", 'names no topic; for example {events = "orders"}')
+        topics = {own: output for own, output in job.outputs.items() if folder_of(output) is None}
+        for key, named in (("inputs", job.inputs), ("outputs", topics)):
+            for own, topic in named.items():
+                if not TOPIC.fullmatch(topic):
+                    told = f"{own} = {topic!r} is no name for a topic: up to 249 of letters, digits, . _ -"
+                    self.wrong(f"{path}.{key}", told)
         for topic in sorted(set(job.inputs.values()) & set(job.outputs.values())):
             self.wrong(f"{path}.outputs", f"the topic {topic!r} is also an input")
         for own, output in job.outputs.items():
@@ -144,12 +154,27 @@ class _Reader:
                 f"needs scale_out_min <= scale_out <= scale_out_max, got "
                 f"{job.scale_out_min}, {job.scale_out}, {job.scale_out_max}",
             )
+        if not job.failure_kinds:
+            self.wrong(f"{path}.failure_kinds", "names none: a promise covers at least one kind of failure")
         for key, problem in timetable.mistakes(job).items():
             self.wrong(f"{path}.{key}", problem)
         if job.attach and job.checkpoint is None:
             self.wrong(f"{path}.checkpoint", "an attached job needs the path of its checkpoint")
         if job.attach and job.mode == "apply":
             self.wrong(f"{path}.mode", "an attached job is not ours to rescale: use observe or recommend")
+
+    def check_services(self, brokers: BrokerSettings, spark: SparkSettings) -> None:
+        """What no single key of theirs can tell."""
+        for address in (brokers.bootstrap or "").split(",") if brokers.bootstrap else ():
+            if not re.fullmatch(r"\s*\S+:\d+\s*", address):
+                told = f"{address!r} is not of the form host:port; for example localhost:9092"
+                self.wrong("brokers.bootstrap", told)
+        if spark.heartbeat_s >= spark.network_timeout_s:
+            self.wrong(
+                "spark.heartbeat_s",
+                f"must be well below network_timeout_s ({spark.network_timeout_s}), or Spark gives up every "
+                f"executor; got {spark.heartbeat_s}",
+            )
 
     def section(self, path: str, kind: type[Any], table: Any) -> Any:
         if not isinstance(table, dict):
@@ -270,6 +295,8 @@ def _lines(text: str) -> dict[str, int]:
         if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
             table = re.sub(r"[\"'\s]", "", header.group(1))
             found.setdefault(table, number)
+            for depth in range(1, table.count(".") + 1):  # [jobs.orders] is the first line of `jobs`, too
+                found.setdefault(table.rsplit(".", depth)[0], number)
         elif assignment := re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*=", line):
             name = re.sub(r"[\"']", "", assignment.group(1))
             found.setdefault(f"{table}.{name}" if table else name, number)

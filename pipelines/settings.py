@@ -15,7 +15,7 @@ from models.quantities import FAILURE_KINDS
 Mode = Literal["observe", "recommend", "apply"]
 Strategy = Literal["adaptive", "stepped"]
 Rescale = Literal["live", "restart"]
-DeploymentKind = Literal["simulated", "local", "kubernetes"]
+DeploymentKind = Literal["simulated", "local"]
 SideEffects = Literal["checked", "none"]
 
 REQUIRED = object()
@@ -194,7 +194,8 @@ class JobSettings:
         help="`observe`: only watch. `recommend`: decide and show. `apply`: decide and do.",
     )
     scale_out_min: int = key(1, at_least=1, help="Never fewer executors.")
-    scale_out_max: int = key(8, at_least=1, help="Never more executors.")
+    # judgement: every size up to this one is looked at in every tick
+    scale_out_max: int = key(8, at_least=1, at_most=1000, help="Never more executors.")
     scale_out: int = key(1, at_least=1, help="Executors to begin with.")
     step_out: int | None = key(
         None, at_least=1, help="Largest number of executors added at once. Default: no limit."
@@ -225,7 +226,7 @@ class JobSettings:
     # profiling
     strategy: Strategy = key("adaptive", choices=get_args(Strategy), help="How the capacity is searched.")
     profile_scale_outs: tuple[int, ...] = key(
-        (), help="Scale-outs to profile. Default: chosen between the bounds."
+        (), at_least=1, help="Scale-outs to profile. Default: chosen between the bounds."
     )
     profile_budget_executor_s: float = key(7200.0, above=0, help="Executor-seconds one profile may cost.")
     profile_guess_rps: float | None = key(

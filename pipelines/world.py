@@ -119,11 +119,9 @@ def opened(
     if settings.deployment.kind == "simulated":
         with _simulated(settings, folder, since_s=since_s) as world:
             yield replace(world, owner=owner)
-    elif settings.deployment.kind == "local":
+    else:
         with _local(settings, folder, say, owner) as world:
             yield world
-    else:
-        raise Misconfigured("deployment.kind", "is kubernetes, which this command cannot do yet: use local")
 
 
 # ------------------------------------------------------------------------------------------- simulated

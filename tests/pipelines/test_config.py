@@ -59,11 +59,34 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("outputs = {out = 'files:out'}", "line 8: job.orders.outputs: out = 'files:out' needs an absolute"),
         ("outputs = {out = 3}", "line 8: job.orders.outputs: must be a table of strings"),
         ("checkpoint = ''", "line 8: job.orders.checkpoint: must be a string that is not empty"),
+        ("failure_kinds = []", "line 8: job.orders.failure_kinds: names none"),
+        ("outputs = {out = 'a lerts'}", "line 8: job.orders.outputs: out = 'a lerts' is no name for a topic"),
+        ("outputs = {out = ''}", "line 8: job.orders.outputs: out = '' is no name for a topic"),
+        ("profile_scale_outs = [0, 2]", "line 8: job.orders.profile_scale_outs: must be at least 1, got 0"),
+        ("scale_out_max = 100000", "line 8: job.orders.scale_out_max: must be at most 1000, got 100000"),
+        ("[jobs.clicks]", "line 8: jobs: no such section; did you mean job.NAME?"),
+        ("[brokers]\nbootstrap = 'kafka'", "line 9: brokers.bootstrap: 'kafka' is not of the form host:port"),
+        ("[deployment]\nkind = 'kubernetes'", "line 9: deployment.kind: must be one of simulated, local"),
     ],
 )
 def test_a_wrong_line_is_told_with_its_line_and_what_is_accepted(line: str, told: str) -> None:
     (mistake,) = mistakes(ORDERS + line)
     assert told in mistake
+
+
+def test_an_output_may_be_a_folder() -> None:
+    text = ORDERS + 'outputs = {out = "files:/data/o", old = "s3a://b/o"}\n'
+    assert len(parse(text, environment={}).jobs["orders"].outputs) == 2
+
+
+def test_a_heartbeat_must_come_before_an_executor_is_given_up() -> None:
+    (mistake,) = mistakes("[spark]\nnetwork_timeout_s = 10\nheartbeat_s = 10\n")
+    assert mistake.startswith("line 3: spark.heartbeat_s: must be well below network_timeout_s (10)")
+
+
+def test_a_file_may_begin_with_an_editors_mark(tmp_path: Path) -> None:
+    (tmp_path / "headroom.toml").write_text(ORDERS, encoding="utf-8-sig")
+    assert list(load(tmp_path / "headroom.toml", environment={}).jobs) == ["orders"]
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:

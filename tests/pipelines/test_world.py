@@ -123,8 +123,3 @@ class TestSimulated:
             assert there.partitions(plan) == {"events": 12, "alerts": 12}
             there.broker.create("in", partitions=3)
             assert there.partitions(plan) == {"events": 3, "alerts": 3}
-
-    def test_kubernetes_is_refused_for_now(self, tmp_path):
-        kubernetes = config.parse(TOML.replace("simulated", "kubernetes") + 'build = "a:b"', environment={})
-        with pytest.raises(Misconfigured, match=r"deployment\.kind"), world.opened(kubernetes, tmp_path):
-            pass
