@@ -34,7 +34,7 @@ from .serving import Office
 
 STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
 ARRIVES_SHARE = 0.5  # of the load, from which on it is there; judgement
-QUIET_TICKS = 3  # in a row without anything to do: it has settled
+QUIET_TICKS = 2  # in a row without anything to do: it has settled
 TIMELINE_EVERY_S = 1.5  # judgement
 
 

@@ -55,14 +55,14 @@ events = "generator:enrichment?count=300000"
 max_offsets_per_trigger = {limit}
 state_partitions = 12
 mode = "apply"
-recovery_target_s = {target}
+recovery_target_s = 120
 confidence = 0.9
-failure_kinds = ["driver_kill"]
+failure_kinds = ["{failure}"]
 allow_live_drills = true
 """
 
 SIMULATED = (
-    _BOTH.format(kind="simulated", limit=2000, target=120)
+    _BOTH.format(kind="simulated", limit=2000, failure="driver_kill")
     + """\
 scale_out = 2
 scale_out_max = 6
@@ -76,7 +76,7 @@ warm_up_s = 20
 )
 
 LOCAL = (
-    _BOTH.format(kind="local", limit=4000, target=180)
+    _BOTH.format(kind="local", limit=4000, failure="executor_kill")
     + """\
 scale_out = 1
 scale_out_max = 4
