@@ -15,6 +15,9 @@ from pipelines.desk import carried_out
 from pipelines.serving import Office, Say, served
 from profiling_jobs.errors import HeadroomError
 
+from .subject import no_job
+
+PAGES = "Dagster's and MLflow's pages, and Dagster's daemon, without which nothing is evaluated."
 LOOK_S = 1.0  # how often it is looked whether everything still runs
 
 
@@ -35,7 +38,7 @@ LOOK_S = 1.0  # how often it is looked whether everything still runs
 )
 @click.option("--launch", "wanted", multiple=True, metavar="JOB", help="Start this job too; may be repeated.")
 @click.option("--launch-all", is_flag=True, help="Start every job of the settings that is not attached.")
-@click.option("--pages/--no-pages", default=True, help="Dagster's and MLflow's pages, and Dagster's daemon.")
+@click.option("--pages/--no-pages", default=True, help=PAGES)
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 def command(
     file: Path, folder: Path, wanted: tuple[str, ...], launch_all: bool, pages: bool, as_json: bool
@@ -51,6 +54,9 @@ def command(
     """
     settings = config.load(file, environment=os.environ)
     jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
+    for name in jobs:
+        if name not in settings.jobs:
+            raise no_job(name, tuple(settings.jobs), file)
     owner.exit_on_signals()
 
     def say(line: str) -> None:
@@ -60,6 +66,8 @@ def command(
         office = stack.enter_context(served(settings, file=file, folder=folder, say=say))
         if pages:
             office.pages.start()
+        else:
+            say("without Dagster's daemon nothing is evaluated or decided: jobs only run, and are measured")
         if office.world.flow is not None:
             from pipelines.simulated_load import SimulatedLoad, Wave, of_every_job
 

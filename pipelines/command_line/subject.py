@@ -107,7 +107,7 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
     configured = {} if settings is None else dict(settings.jobs)
     path = folder / STORE
     if name not in configured and not path.exists():
-        raise trouble or _no_job(name, tuple(configured), file)
+        raise trouble or no_job(name, tuple(configured), file)
     if not path.exists() and not create:
         raise NotReady(
             f"nothing was ever evaluated here, there is no {path}: start `headroom serve`, or name the "
@@ -116,7 +116,7 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
     with SqliteStore(path) as store:
         found = store.evaluations(name, limit=1)
         if name not in configured and not found and store.control(name) is None:
-            raise trouble or _no_job(name, tuple(configured), file)
+            raise trouble or no_job(name, tuple(configured), file)
         if name not in configured:
             why = str(trouble) if trouble else f"job.{name} is not in {file} any more"
             page.paragraph(f"{why}; going on with what is stored.", indent=0, colour="yellow", err=True)
@@ -154,7 +154,8 @@ def _settings(file: Path) -> tuple[Settings | None, Misconfigured | None]:
         return None, wrong
 
 
-def _no_job(name: str, known: tuple[str, ...], file: Path) -> Misconfigured:
+def no_job(name: str, known: tuple[str, ...], file: Path) -> Misconfigured:
+    """What to say of a job that the settings do not name: the nearest one, and all that there are."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     there = f"there is {', '.join(sorted(known))}" if known else "it names no job"
     hint = f"did you mean {near[0]}? " if near else ""

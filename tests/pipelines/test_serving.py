@@ -10,8 +10,10 @@ import time
 import urllib.request
 
 import pytest
+from click.testing import CliRunner
 
 from pipelines import config
+from pipelines.command_line import main
 from pipelines.desk import carried_out
 from pipelines.desk_line import DeskClient
 from pipelines.owner import holder, owner_id
@@ -150,6 +152,22 @@ def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):
         assert (jobs["orders"]["state"], jobs["big"]["state"]) == ("running", "stopped")
         serve.end(signal.SIGTERM)
         assert "big was not started: spark.slots: 8 executors" in serve.said
+
+
+def test_a_job_that_nobody_knows_is_told_before_anything_starts(project):
+    where = [f"--file={project / 'headroom.toml'}", f"--folder={project / '.headroom'}"]
+    said = CliRunner().invoke(main, ["serve", "--no-pages", "--launch", "ordrs", *where])
+    assert said.exit_code == 2
+    assert "job.ordrs: is not in" in said.stderr
+    assert "did you mean orders?" in said.stderr
+    assert not (project / ".headroom").exists()
+
+
+def test_without_pages_it_is_said_that_nothing_is_decided(project):
+    with Serve(project, "--no-pages") as serve:
+        serve.line()
+        serve.end(signal.SIGINT)
+        assert "nothing is evaluated" in serve.said
 
 
 def test_a_folder_has_one_owner(project):
