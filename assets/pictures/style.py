@@ -19,8 +19,9 @@ INK, FAINT, RULE, PAPER = "#22272e", "#6b7480", "#e3e6ea", "#ffffff"
 BLUE, ORANGE, RED, GREEN, SKY, PURPLE = "#0072b2", "#e69f00", "#d55e00", "#009e73", "#56b4e9", "#cc79a7"
 SERIES = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
 MARKS = ("o", "s", "D", "^", "v", "P")
-WIDTH, HEIGHT, DPI = 7.6, 4.3, 140
-"""Inches. Dagster's page shows a picture as large as it is, and cuts it off at 1,080 pixels."""
+WIDTH, HEIGHT, DPI = 7.6, 4.3, 100
+"""Inches. A page shows a picture as large as it is and cuts off what has no room: Dagster's from 1,080 pixels
+on, MLflow's on a screen of 1,366 from 770 on, for as long as its assistant is open."""
 MARGIN, LEFT, RIGHT = 0.025, 0.095, 0.965
 HALO = 2.5
 

@@ -67,9 +67,9 @@ def of_the_version(
         links.insert(0, f"[the picture alone]({run}/artifacts/{picture})")
     parts.append(" · ".join(links))
     parts.append(READING[kind])
-    rows = "\n".join(f"| {key} | {value:.6g} |" for key, value in sorted(metrics(document).items()))
+    rows = _figures(metrics(document))
     if rows:
-        parts.append(f"| figure | |\n|---|---|\n{rows}")
+        parts.append(f"**Figures**\n\n{rows}")
     parts.append(
         "```python\nimport mlflow  # from a checkout of Headroom\n"
         f'mlflow.pyfunc.load_model("models:/{name}@champion").predict(questions)\n```'
@@ -121,6 +121,28 @@ def parameters(document: Document) -> dict[str, str]:
     kept = metrics(document)
     found |= {f"figures/{k}": v for k, v in _flat(document.get("figures", {})) if k not in kept}
     return {key: str(value) for key, value in found.items()}
+
+
+def _figures(found: Mapping[str, float]) -> str:
+    """Each with what it counts, in the order in which one explains the next.
+
+    A list, because MLflow's tables leave no room between their columns.
+    """
+    from assets.metadata import KEYS  # takes Dagster along, which whoever only loads a model can do without
+
+    order = {name: number for number, name in enumerate(KEYS)}
+    lines = []
+    for name, value in sorted(
+        found.items(), key=lambda one: (order.get(_agreed(one[0]), len(order)), one[0])
+    ):
+        said = f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"
+        lines.append(f"- `{name}` **{said}** {KEYS.get(_agreed(name), '')}".rstrip())
+    return "\n".join(lines)
+
+
+def _agreed(name: str) -> str:
+    """What the assets call it."""
+    return "forecast_peak_rps" if name == "peak_rps" else name
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:

@@ -186,8 +186,9 @@ def _tags(verdicts: Sequence[Verdict], run_id: str) -> dict[str, str]:
 
 
 def _about(said: str, verdicts: Sequence[Verdict]) -> str:
-    rows = "\n".join(f"| {v.name} | {v.outcome} | {v.said} |" for v in verdicts)
-    return f"{said}\n\n| check | | |\n|---|---|---|\n{rows}"
+    """As a list: the registry's pages leave no room between the columns of a table."""
+    rows = "\n".join(f"- {v.name.replace('_', ' ')} **{v.outcome}**: {v.said}" for v in verdicts)
+    return f"{said}\n\n{rows}"
 
 
 def refit_all(

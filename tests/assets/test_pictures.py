@@ -129,7 +129,8 @@ def test_it_can_be_drawn(case: str) -> None:
     found = CASES[case]()
     assert found.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", found[16:24])
-    assert (width, 560 < height < 1080) == (round(style.WIDTH * style.DPI), True)
+    assert width <= 770  # what MLflow's page has room for; it cuts off the rest
+    assert 400 < height < 770
     assert len(found) < 300_000  # it lies in every event of its asset
 
 

@@ -171,7 +171,7 @@ class TestWhatAReaderFinds:
             "of 2025-11-18 12:46 to 2025-11-18 14:00 UTC of profile 1763474400",
             f"![{name}](get-artifact?path=pictures/{kind}.png&run_uuid={version.run_id})",
             f"/runs/{version.run_id}/artifacts/pictures/{kind}.png)",
-            "| held_out_error | 0.021 |",
+            "`held_out_error` **0.021** 0…1, mean relative error",
             f'load_model("models:/{name}@champion")',
         ):
             assert said in version.description
@@ -614,6 +614,22 @@ def test_a_page_fits_what_mlflow_keeps_however_much_there_is_to_say() -> None:
     assert len(text) <= 5000
     assert "How many records per second can orders" in text
     assert "![orders.capacity]" in text
+
+
+@pytest.mark.fast
+def test_a_page_says_what_each_figure_counts_the_total_before_its_parts() -> None:
+    data = documents()["capacity"]
+    data["figures"] = {"live_measurements": 2, "measurements": 15, "capacity_rps": 12_345.6, "odd": 0.0123456}
+    text = mlflow_pages.of_the_version(
+        "orders.capacity", data, about="", run_id="r", experiment_id="1", model_id="m-1", picture=""
+    )
+    found = [line for line in text.splitlines() if line.startswith("- `")]
+    assert found == [
+        "- `capacity_rps` **12,346** records/s sustained",
+        "- `measurements` **15** probes and live stretches used",
+        "- `live_measurements` **2** live stretches among them",
+        "- `odd` **0.01235**",
+    ]
 
 
 @pytest.mark.fast
