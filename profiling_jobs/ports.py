@@ -59,6 +59,9 @@ class Plan:
     """Whether a profiling copy's sinks are checked, or declared by the user to be without side effects."""
 
 
+NO_MARK = Unknown("the deployment carries no mark of ours that could be read")
+
+
 @dataclass(frozen=True)
 class Status:
     """What a deployment says of itself. `run_id` changes with every restart of the query."""
@@ -68,6 +71,8 @@ class Status:
     executors_alive: int | Unknown
     run_id: str | Unknown
     reason: str = ""
+    ours: bool | Unknown = NO_MARK
+    """Have we set the declared size ourselves, by a launch or a change? False: somebody else has."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from .ordered import begun, refused, withdrawn
 from .settings import Settings
 from .state import State
 from .step import start, step
+from .surroundings import lost_our_size
 
 __all__ = [
     "start",
@@ -19,6 +20,7 @@ __all__ = [
     "begun",
     "refused",
     "withdrawn",
+    "lost_our_size",
     "Settings",
     "State",
     "Models",

@@ -23,7 +23,7 @@ from .recovering import elapsed_s, follow
 from .seeing import Seen, collect, remember
 from .settings import Settings
 from .state import State
-from .surroundings import Wish, notice_orders, orders
+from .surroundings import Wish, lost_our_size, notice_orders, orders
 
 if TYPE_CHECKING:
     from .surroundings import Free
@@ -69,8 +69,8 @@ def decide(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruct
         return state, _blind(state, seen), ()
     if state.change is not None:
         return state, _under_way(state, seen), ()
-    if _lost_our_size(state, seen):
-        return state, _reassert(state), ()
+    if lost_our_size(state, seen.scale_out):
+        return state, _reassert(state, seen), ()
     if state.recovering is not None:
         return state, _recovering(state, seen), ()
     return _optimise(state, seen)
@@ -134,21 +134,14 @@ def _recovering(state: State, seen: Seen) -> Hold | Wish:
     return Wish(to, "emergency", f"emergency, {said}: {why}")
 
 
-def _lost_our_size(state: State, seen: Seen) -> bool:
-    """A restart came back with another size although the declared one still carries our mark."""
-    return (
-        state.directives.foreign_edit is False
-        and not isinstance(state.last_good, Unknown)
-        and state.last_good == state.applied
-        and seen.scale_out != state.last_good
-    )
-
-
-def _reassert(state: State) -> Wish:
+def _reassert(state: State, seen: Seen) -> Wish:
     assert not isinstance(state.last_good, Unknown)
-    return Wish(
-        state.last_good, "reassert", "the job came back with another size than the one we had verified"
+    plural = "s" * (seen.scale_out != 1)
+    why = (
+        f"the job came back with {seen.scale_out} executor{plural}: re-asserted are the {state.last_good} "
+        "that were verified"
     )
+    return Wish(state.last_good, "reassert", why)
 
 
 def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:

@@ -77,6 +77,17 @@ def orders(state: State, seen: Seen) -> Hold | Wish | Free:
     return FREE
 
 
+def lost_our_size(state: State, scale_out: int) -> bool:
+    """Has the job come back with another size although the declared one still carries our mark?"""
+    return (
+        state.settings.mode == "apply"
+        and state.directives.foreign_edit is False
+        and not isinstance(state.last_good, Unknown)
+        and state.last_good == state.applied
+        and scale_out != state.last_good
+    )
+
+
 def _is_foreign(state: State, seen: Seen) -> bool:
     mark = state.directives.foreign_edit
     if not isinstance(mark, Unknown):

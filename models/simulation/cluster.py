@@ -35,6 +35,7 @@ class Status:
     executors_alive: int | Unknown
     run_id: str | Unknown
     reason: str = ""
+    ours: bool = True
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class Cluster:
             job.start(self.now_s)
         job.epoch = epoch
         job.scale(scale_out, self.now_s)
+        job.marked = scale_out
         if not self._wait(
             lambda: job.driver_up and len(job.registered(self.now_s)) == scale_out,
             timeout_s=self.platform.scale_timeout_s,
@@ -175,11 +177,11 @@ class Cluster:
         job = self.job(name)
         if not job.driver_up:
             why = job.reason or f"the driver of {name} is still starting"
-            return Status(job.state, job.declared, 0, Unknown(why), job.reason)
+            return Status(job.state, job.declared, 0, Unknown(why), job.reason, job.ours)
         if job.frozen_s is not None:
             silent = Unknown(f"the driver of {name} does not answer")
-            return Status(job.state, job.declared, silent, silent, silent.reason)
-        return Status(job.state, job.declared, len(job.registered(self.now_s)), job.run_id)
+            return Status(job.state, job.declared, silent, silent, silent.reason, job.ours)
+        return Status(job.state, job.declared, len(job.registered(self.now_s)), job.run_id, ours=job.ours)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(name for name, job in self.jobs.items() if job.state != "stopped"))

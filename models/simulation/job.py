@@ -29,7 +29,7 @@ class Job:
         self, plan: Any, *, behaviour: Behaviour, platform: Platform, topics: Topics, checkpoint: Checkpoint
     ) -> None:
         self.plan = plan
-        self.declared = int(plan.scale_out)
+        self.declared = self.marked = int(plan.scale_out)
         self.epoch = -1
         self.state = "stopped"
         self.reason = ""
@@ -52,6 +52,11 @@ class Job:
     @property
     def driver_up(self) -> bool:
         return self.state == "running"
+
+    @property
+    def ours(self) -> bool:
+        """Does the declared size still carry our mark?"""
+        return self.declared == self.marked
 
     @property
     def run_id(self) -> str:

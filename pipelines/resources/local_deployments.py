@@ -33,6 +33,7 @@ from .spark import ExecutorProcess, LocalSpark
 
 POLL_S = 0.2
 DYING_S = 1.0  # judgement: between a broken connection and the end of its process
+OURS = True  # the declared size stands in the record, and nobody but us writes that
 ANSWER_S = 2.0  # judgement: milliseconds, on a very busy machine a second
 
 
@@ -124,11 +125,12 @@ class LocalDeployments:
         except NotReady as error:
             unknown = Unknown(str(error))
             silent = self._drivers.listening(record) is not None
-            return Status("running" if silent else coming, declared, unknown, unknown, str(error))
+            return Status("running" if silent else coming, declared, unknown, unknown, str(error), OURS)
         executors = len(said["executors"])
         if not said["queries"]:
-            return Status(coming, declared, executors, Unknown("no query has started yet"), record.reason)
-        return Status("running", declared, executors, said["queries"][0]["run_id"], said["unsettled"])
+            none = Unknown("no query has started yet")
+            return Status(coming, declared, executors, none, record.reason, OURS)
+        return Status("running", declared, executors, said["queries"][0]["run_id"], said["unsettled"], OURS)
 
     def names(self) -> tuple[str, ...]:
         """Those that run, or should; those that were stopped are left out."""
@@ -254,4 +256,4 @@ class LocalDeployments:
 
 
 def _still(record: Record, state: Literal["failed", "stopped", "restarting"], reason: str) -> Status:
-    return Status(state, record.plan.scale_out, 0, Unknown(f"{record.name} does not run"), reason)
+    return Status(state, record.plan.scale_out, 0, Unknown(f"{record.name} does not run"), reason, OURS)

@@ -10,7 +10,7 @@ from models.control import Directives, Injected, Pause, Pin, State
 from models.quantities import Unknown
 
 from ..errors import HeadroomError
-from ..ports import Directive
+from ..ports import Directive, Status
 from .changes import Order, Outcome
 from .ground import Loop
 from .live_state import Memory
@@ -55,18 +55,28 @@ def forbids(said: Directives, order: Order) -> str:
     return f"blackout: {said.blackout.why}"
 
 
-def marked(said: Directives, *, scale_out: int | Unknown, state: State, ours: Outcome | None) -> Directives:
+def marked(
+    said: Directives,
+    *,
+    scale_out: int | Unknown,
+    state: State,
+    ours: Outcome | None,
+    status: Status | Unknown,
+) -> Directives:
     """With our mark, where the declared size is what we set ourselves although control does not expect it.
 
-    An order that was withdrawn or replaced just while it was carried out leaves such a size.
+    An order that was withdrawn or replaced just while it was carried out leaves such a size, and so does a
+    job that was started anew with the size of its settings.
     """
-    if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown) or ours is None:
+    if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown):
         return said
     change = state.change
     expected = {state.applied} if change is None else {change.before, change.to}
-    if scale_out in expected or scale_out != ours.to or ours.state == "refused":
+    if scale_out in expected:
         return said
-    return replace(said, foreign_edit=False)
+    set_by_us = ours is not None and scale_out == ours.to and ours.state != "refused"
+    carries_it = not isinstance(status, Unknown) and status.ours is True
+    return replace(said, foreign_edit=False) if set_by_us or carries_it else said
 
 
 def _until_s(directive: Directive) -> float:

@@ -95,6 +95,9 @@ class Evaluation:
     """A change that is not verified yet: `origin`, `before`, `to`, `at_s`, `problem` ("" without one)."""
     foreign: Json | None = None
     """A size that somebody else has set: `since_s`, `found`, `ours`."""
+    reassert: Json | None = None
+    """The job came back with another size than the one we had verified: `found`, `ours`. It is brought back
+    at once, or as soon as nothing that outranks it stands in the way."""
     quarantined: Sequence[Json] = ()
     """Sizes that did not work: `scale_out`, `direction` (out: and more; in: and fewer), `until_s`, `why`."""
     trouble: Sequence[str] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from models.control import Settings
+from models.control import Settings, lost_our_size
 from models.control.deciding import PredictsCapacity
 from models.observation import Observation
 from models.quantities import Alarm, Hold, Instruction, Interval, Learn, Scale, Unknown
@@ -72,6 +72,9 @@ def written_down(
         if change is None
         else {name: getattr(change, name) for name in ("origin", "before", "to", "at_s", "problem")},
         foreign=None if state.foreign is None else vars(state.foreign),
+        reassert=None
+        if isinstance(o.scale_out, Unknown) or not lost_our_size(state, o.scale_out)
+        else {"found": o.scale_out, "ours": state.last_good},
         quarantined=[
             {name: getattr(each, name) for name in ("scale_out", "direction", "until_s", "why")}
             for each in state.quarantined

@@ -96,6 +96,18 @@ def _chosen(evaluation: Evaluation) -> int | None:
 
 
 def _why(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
+    return [*_came_back(e), *_why_this(e, chosen, decided, shown)]
+
+
+def _came_back(e: Evaluation) -> list[str]:
+    if e.reassert is None:
+        return []
+    when = "now" if e.apply is not None else "as soon as nothing that outranks it stands in the way"
+    found = executors(e.reassert["found"])
+    return [f"It came back with {found} where {e.reassert['ours']} were verified: it is brought back {when}."]
+
+
+def _why_this(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
     if not has_decided(e):
         said = _ordered(e, shown) or _lived_through(e) or [f"{capital(e.reason)}."]
         if e.change and e.change["problem"]:

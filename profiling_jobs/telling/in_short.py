@@ -28,7 +28,7 @@ class Line:
     """Seconds of input."""
     scale_out: str
     done: str
-    """hold, `2 → 4` (ordered), `would 2 → 4` (recommended), paused, pinned."""
+    """hold, `2 → 4` (ordered), `2 → 4 again` (brought back), `would 2 → 4` (recommended), paused, pinned."""
     why: str
     alarms: tuple[str, ...]
 
@@ -54,7 +54,7 @@ def in_short(e: Evaluation) -> Line:
 def _done(e: Evaluation) -> str:
     order, now = e.instruction, "?" if isinstance(e.scale_out, Unknown) else e.scale_out
     if order["do"] == "scale":
-        return f"{now} → {order['to']}"
+        return f"{now} → {order['to']}{' again' if e.reassert else ''}"
     if order.get("would") is not None:
         return f"would {now} → {order['would']}"
     if "pause" in e.orders:

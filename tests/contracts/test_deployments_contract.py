@@ -136,6 +136,9 @@ class TestScaling:
             assert status.run_id == run_id
         world.settle(settled)
 
+    def test_a_size_that_we_have_set_is_marked_as_ours(self, world: Any, settled: str) -> None:
+        assert world.deployments.status(settled).ours is True
+
     def test_an_older_epoch_is_unsafe_and_the_same_one_a_retry(self, world: Any, settled: str) -> None:
         world.deployments.scale(settled, 2, epoch=21)
         with pytest.raises(Unsafe, match=r"20 is older than 21"):

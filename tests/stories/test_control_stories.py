@@ -535,7 +535,7 @@ def test_a_restart_with_the_old_size_is_put_right_while_the_mark_is_ours() -> No
         ordered=lambda now: Directives(foreign_edit=False),
     )
     assert [to for _, to in log.scales] == [5, 5]
-    assert "came back with another size" in log.reason(log.scales[1][0])
+    assert "came back with 4 executors: re-asserted are the 5" in log.reason(log.scales[1][0])
     assert job.alive == 5
 
 

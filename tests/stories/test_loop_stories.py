@@ -46,6 +46,8 @@ from profiling_jobs.loop.evaluation import Evaluation, evaluate
 from profiling_jobs.loop.ground import EveryTick, InCharge, Loop
 from profiling_jobs.ports import Directive, Function, Plan, Rescaled
 from profiling_jobs.signals.sampler import Sampler
+from profiling_jobs.telling.explanation import explained
+from profiling_jobs.telling.in_short import in_short
 
 PER_EXECUTOR_RPS = 1_000.0
 OVERHEAD_S = 0.3
@@ -432,6 +434,57 @@ def test_a_pin_is_taken_whatever_the_load_says_and_ends_by_itself() -> None:
     assert set(story.sizes()[1:14]) == {7}
     assert story.scales()[-1][1] <= 5
     assert "pinned to 7 executors by ann" in story.reasons()[5]
+
+
+def came_back(world: World, executors: int) -> None:
+    """Its driver is started anew, by whoever starts our jobs, with the size of the settings."""
+    world.deployments.stop("orders")
+    world.deployments.launch(replace(world.cluster.job("orders").plan, scale_out=executors))
+
+
+def test_a_job_that_comes_back_with_another_size_is_brought_back_to_the_one_that_was_verified() -> None:
+    world = World().launch(load=jump(3, 3_200.0))
+    verified = world.run(minutes=12).sizes()[-1]
+    came_back(world, 4)
+    story = world.run(minutes=6)
+    first = story.ticks["orders"][0]
+    assert (first.apply["origin"], first.apply["to"]) == ("reassert", verified)
+    assert first.reason == (
+        f"the job came back with 4 executors: re-asserted are the {verified} that were verified"
+    )
+    assert first.reassert == {"found": 4, "ours": verified}
+    assert story.scaled == [(4, verified)]
+    assert story.sizes()[1:] == [verified] * 5
+    assert story.last().reassert is None
+    assert all(e.foreign is None for e in story.ticks["orders"])
+    assert in_short(first).done == f"4 → {verified} again"
+    said = "\n".join(explained(first, shown=str).why)
+    assert f"It came back with 4 executors where {verified} were verified" in said
+
+
+def test_what_outranks_a_reassertion_is_obeyed_and_the_need_is_told() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    verified = world.run(minutes=12).sizes()[-1]
+    now_s = world.cluster.now_s
+    world.store.direct(Directive("orders", "pause", "ann", "wait", since_s=now_s, until_s=now_s + 200.0))
+    came_back(world, 2)
+    story = world.run(minutes=6)
+    paused = [e for e in story.ticks["orders"] if "pause" in e.orders]
+    assert len(paused) >= 3
+    assert all((e.apply, e.reassert) == (None, {"found": 2, "ours": verified}) for e in paused)
+    assert "It came back with 2 executors" in "\n".join(explained(paused[0], shown=str).why)
+    assert story.scaled == [(2, verified)]
+
+
+def test_in_recommend_the_size_is_the_users_and_nothing_is_re_asserted() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    world.run(minutes=12)
+    world.agreed["orders"] = settings(mode="recommend")
+    came_back(world, 5)
+    story = world.run(minutes=6)
+    assert story.sizes() == [5] * 6
+    assert all(e.reassert is None for e in story.ticks["orders"])
+    assert "came back" not in " ".join(story.reasons())
 
 
 def test_nothing_changes_in_a_blackout() -> None:
