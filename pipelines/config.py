@@ -257,6 +257,8 @@ def _checked(raw: Any, hint: Any, rule: Rule) -> Any:
             raise ValueError(f"must be a table of strings, got {raw!r}")
         return types.MappingProxyType(dict(raw))
     if rule.choices:
+        if isinstance(raw, str) and raw in rule.refused:
+            raise ValueError(f"{raw!r} {rule.refused[raw]}")
         if raw not in rule.choices:
             near = difflib.get_close_matches(str(raw), rule.choices, n=1)
             hint_ = f"; did you mean {near[0]!r}?" if near else ""

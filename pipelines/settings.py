@@ -33,6 +33,8 @@ class Rule:
     required: bool = False
     secret_from: bool = False
     """The value is the *name* of an environment variable, never the secret itself."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Values that people will try -> what to do instead."""
 
 
 def key(default: Any = REQUIRED, *, help: str, **rule: Any) -> Any:
@@ -57,6 +59,7 @@ class DeploymentSettings:
     kind: DeploymentKind = key(
         "local",
         choices=get_args(DeploymentKind),
+        refused={"kubernetes": "cannot be done yet: use 'local', real Spark on this machine, or 'simulated'"},
         help="`local`: real Spark and Kafka processes on this machine. `simulated`: no JVM, no network.",
     )
 

@@ -82,6 +82,14 @@ def test_what_is_wrong_is_a_problem_with_its_fix(project):
     assert found["settings"]["fix"] == "`headroom check` says it all"
 
 
+def test_of_kubernetes_it_says_that_this_cannot_be_done_yet_and_what_to_use(project):
+    (project / "headroom.toml").write_text('[deployment]\nkind = "kubernetes"\n' + JOB)
+    found, code = doctor()
+    assert code == 1
+    said = found["settings"]["found"]
+    assert "line 2: deployment.kind: 'kubernetes' cannot be done yet: use 'local', real Spark" in said
+
+
 class TestTimeouts:
     @pytest.mark.parametrize(
         ("spark", "job", "state"),
