@@ -6,12 +6,13 @@ import json
 import math
 import os
 import sys
+import time
 from pathlib import Path
 
 import click
 
 from models.quantities import FAILURE_KINDS, Misuse, Unknown
-from pipelines import config, job_plans, owner, world
+from pipelines import config, job_plans, owner, timetable, world
 from pipelines.drills import SHARES, as_data, kept, known_models
 from pipelines.settings import JobSettings, Settings
 from pipelines.world import World
@@ -93,6 +94,11 @@ def command(
         raise Unsafe(
             f"job.{job}.allow_live_drills is false: the live job is not hurt. Leave --on-live out to drill a "
             "copy, or set it to true"
+        )
+    if not on_copy and (window := timetable.blackout(wanted, time.time())) is not None:
+        raise Unsafe(
+            f"{job} is in the blackout {window.why}: the live job is not hurt. Leave --on-live out to drill "
+            "a copy, or wait"
         )
     owner.exit_on_signals()
     say = _say if sys.stderr.isatty() else (lambda text: None)

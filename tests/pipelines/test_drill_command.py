@@ -96,6 +96,14 @@ class TestDrill:
         assert result.exit_code == 2
         assert "does not run here" in result.output
 
+    def test_the_live_job_is_not_hurt_in_a_blackout(self, project):
+        (project / "headroom.toml").write_text(
+            TOML + 'allow_live_drills = true\nblackouts = ["daily 00:00-24:00"]\n'
+        )
+        result = headroom("drill", "enrichment", "--on-live")
+        assert result.exit_code == 2
+        assert "is in the blackout daily 00:00-24:00" in result.output
+
 
 @pytest.mark.fast
 class TestCheck:
