@@ -343,20 +343,16 @@ def _replay(
     """One source per input topic, with as large a share of the rate as it has of the records."""
     from profiling_jobs.replay.sources import open_source
 
-    if job.events is None:
-        raise Misconfigured(
-            f"job.{name}.events", "is not set: name a recording, a Parquet path, or generator:NAME"
-        )
     if len(inputs) == 1:
-        return _replay_one(
-            owner, settings, brokers, copy=copy, topic=next(iter(inputs.values())), events=job.events
-        )
+        own, topic = next(iter(inputs.items()))
+        events = _events(owner.folder, name, job, own, several=False)
+        return _replay_one(owner, settings, brokers, copy=copy, topic=topic, events=events)
     parts: list[tuple[Source, float]] = []
     folder = owner.folder / "replays" / f"{copy}.shares"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         for number, (own, topic) in enumerate(inputs.items()):
-            events = _events_of(job.events, own)
+            events = _events(owner.folder, name, job, own, several=True)
             records = open_source(events, folder=folder).records
             part = _replay_one(owner, settings, brokers, copy=f"{copy}.{number}", topic=topic, events=events)
             parts.append((part, float(records)))
@@ -390,6 +386,25 @@ def _replay_one(
         event_time=EVENT_TIMES.get(generated, "event_time") if events.startswith("generator:") else None,
     )
     return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
+
+
+def _events(folder: Path, name: str, job: JobSettings, own: str, *, several: bool) -> str:
+    """Where the events of one input come from: what the settings say, or else the newest recording of it."""
+    if job.events is not None:
+        return _events_of(job.events, own) if several else job.events
+    recordings = folder / "recordings" / name
+    found = {}
+    for each in recordings.glob(f"*-{own}"):
+        began_s = each.name.removesuffix(f"-{own}")
+        if began_s.isdigit() and Recorded.is_one(each) and Recorded.read(each).ended:
+            found[int(began_s)] = each
+    if not found:
+        raise Misconfigured(
+            f"job.{name}.events",
+            f"is not set, and nothing of {own} was recorded: launch `record` on Dagster's page first, or "
+            "name a Parquet path or generator:NAME",
+        )
+    return str(found[max(found)])
 
 
 def _events_of(events: str, own: str) -> str:

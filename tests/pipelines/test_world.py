@@ -115,6 +115,21 @@ def test_each_of_several_inputs_has_events_of_its_own(events, found):
     assert world._events_of(events, "bids") == found
 
 
+def test_without_events_the_newest_recording_that_ended_is_played(tmp_path):
+    job = settings().jobs["orders"]
+    with pytest.raises(Misconfigured, match=r"job\.orders\.events: is not set, and .* launch `record`"):
+        world._events(tmp_path, "orders", job, "events", several=False)
+    for name, ended in (("100-events", "complete"), ("99-events", "complete"), ("101-events", "")):
+        folder = tmp_path / "recordings" / "orders" / name
+        folder.mkdir(parents=True)
+        (folder / "recording.json").write_text('{"topic": "in", "from_s": 0, "until_s": 9, "first": {}}')
+        (folder / "ended.json").write_text(f'{{"how": "{ended}"}}')
+    found = world._events(tmp_path, "orders", job, "events", several=False)
+    assert found == str(tmp_path / "recordings" / "orders" / "100-events")
+    generated = settings('build = "a:b"\nevents = "generator:join"').jobs["orders"]
+    assert world._events(tmp_path, "orders", generated, "events", several=False) == "generator:join"
+
+
 class TestSimulated:
     def test_partitions_are_those_of_the_live_topics(self, tmp_path):
         found = settings()
