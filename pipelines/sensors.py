@@ -103,6 +103,7 @@ def wanted(
             said.append(f"{job} should be profiled ({why}), {no}")
             continue
         what = "" if request["do"] == "profile" else f":{request['model']}"
+        sizes = request.get("scale_outs")
         yield dg.RunRequest(
             run_key=f"{job}:{request['do']}{what}:{request['since_s']:.0f}",
             job_name=PROFILE if request["do"] == "profile" else MODEL,
@@ -110,6 +111,8 @@ def wanted(
             asset_selection=None
             if request["do"] == "profile"
             else [dg.AssetKey(f"{request['model']}_model")],
+            # Only the sizes that matter: the others are as they were.
+            run_config={"ops": {"search": {"config": {"scale_outs": list(sizes)}}}} if sizes else None,
             tags={"headroom/job": job, "headroom/why": why[:250]},
         )
 

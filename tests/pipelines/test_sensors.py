@@ -166,7 +166,7 @@ class TestTick:
 
 
 REFIT = {"do": "refit", "model": "workload", "why": "it missed 5 times", "since_s": 6e6}
-PROFILE = {"do": "profile", "model": "capacity", "why": "it has drifted", "since_s": 6e6}
+PROFILE = {"do": "profile", "model": "capacity", "why": "it has drifted", "since_s": 6e6, "scale_outs": [4]}
 
 
 class TestRequests:
@@ -182,6 +182,12 @@ class TestRequests:
     def test_what_has_drifted_is_profiled_again(self):
         (run,), _ = self.runs(PROFILE)
         assert (run.run_key, run.job_name) == ("orders:profile:6000000", "profile")
+
+    def test_and_only_at_the_sizes_that_have(self):
+        (run,), _ = self.runs(PROFILE)
+        assert run.run_config["ops"]["search"]["config"] == {"scale_outs": [4]}
+        made = all_jobs(["orders"])["profile"]
+        assert dg.validate_run_config(made, run.run_config)
 
     def test_never_inside_a_blackout(self):
         black_friday = 1_795_780_800.0 + 3600.0
