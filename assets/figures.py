@@ -25,6 +25,11 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
+def shortened(value: float) -> float:
+    """With the digits that somebody reads: 1171.6 of 1171.6336165690109, 0.0127207 of 0.012720712."""
+    return round(value, 1) if abs(value) >= 1000.0 else float(f"{value:.6g}")
+
+
 def figures(**named: Any) -> Shown:
     """Those that are known; whole numbers stay whole."""
     found: Shown = {}
@@ -32,7 +37,9 @@ def figures(**named: Any) -> Shown:
         plotted = number(value)
         if plotted is not None:
             found[name] = (
-                dg.MetadataValue.int(value) if isinstance(value, int) else dg.MetadataValue.float(plotted)
+                dg.MetadataValue.int(value)
+                if isinstance(value, int)
+                else dg.MetadataValue.float(shortened(plotted))
             )
     return found
 
