@@ -1,13 +1,14 @@
 """How many records per second have arrived at this job, as far back as anybody has looked?
 
-One grid per job, in the store: cell k is the mean rate over [k·10 s, (k + 1)·10 s),
-epoch seconds, missing where nobody looked. Recordings and the live job's rates are added to it; what was
-known before stays unless the new piece says something about that cell. The newest week is kept.
+One grid per job, in the store: cell k is the mean rate over [k·10 s, (k + 1)·10 s), epoch seconds, missing
+where nobody looked. Every cell is said once: by a recording, which knows each record's time, or else by the
+live job's rates, which are coarser and only fill what is missing. The newest week is kept.
 """
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,21 @@ DIGITS = 5  # of a rate; its noise is far larger
 SEEN = 0.5  # judgement: a cell of which less than half was seen is not known
 
 
-def remember(store: Store, job: str, *, start_s: float, step_s: float, rates_rps: Any) -> Grid:
-    """Add rates on a regular grid, oldest first, NaN where nothing was seen; the whole history now."""
+def remember(
+    store: Store, job: str, *, start_s: float, step_s: float, rates_rps: Any, only_missing: bool = False
+) -> Grid:
+    """Add rates on a regular grid, oldest first, NaN where nothing was seen; the whole history now.
+
+    What was known before gives way to them, or with `only_missing` stays as it is.
+    """
     new = _resampled(
         number("start_s", start_s),
         number("step_s", step_s, above=0.0),
         numbers("rates_rps", rates_rps, at_least=0.0, missing_allowed=True),
     )
     before = _kept(store, job)
-    grid = new if before is None else _joined(before, new)
+    pieces = [new] if before is None else [new, before] if only_missing else [before, new]
+    grid = reduce(_joined, pieces)
     if grid.values.size:
         values = [None if math.isnan(v) else float(f"{v:.{DIGITS}g}") for v in grid.values.tolist()]
         document = {"schema": 1, "step_s": STEP_S, "start_s": grid.start_s, "rates_rps": values}
@@ -50,7 +57,10 @@ def remember_live(store: Store, job: str) -> None:
         return
     rates = Rates.from_json(data)
     if rates.values:
-        remember(store, job, start_s=rates.grid.start_s, step_s=rates.step_s, rates_rps=rates.values)
+        grid = rates.grid
+        remember(
+            store, job, start_s=grid.start_s, step_s=grid.step_s, rates_rps=grid.values, only_missing=True
+        )
 
 
 def history(store: Store, job: str) -> Grid | Unknown:

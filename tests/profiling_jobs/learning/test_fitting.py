@@ -30,6 +30,8 @@ from profiling_jobs.learning.engine_inputs import EngineInputs
 from profiling_jobs.learning.promoting import Purpose, Room, refit, refit_all
 from profiling_jobs.learning.training import Measured
 from profiling_jobs.learning.verdicts import Evidence
+from profiling_jobs.loop.live_rates import Rates
+from profiling_jobs.ports import Control
 
 Fill = Callable[..., None]
 PURPOSE = Purpose(
@@ -328,6 +330,23 @@ class TestHistory:
         given = {"start_s": 0.0, "step_s": 10.0, "rates_rps": [1.0], **wrong}
         with pytest.raises(Misuse, match=next(iter(wrong))):
             workload_history.remember(MemoryStore(), "orders", **given)
+
+    @pytest.mark.fast
+    def test_a_job_that_ran_for_minutes_is_forecast_from_its_recording_too_and_no_second_counts_twice(
+        self,
+    ) -> None:
+        store = MemoryStore()
+        recorded = [100.0, 200.0] * 15
+        each_second = np.repeat(recorded, 10)
+        workload_history.remember(store, "orders", start_s=600.0, step_s=1.0, rates_rps=each_second)
+        live = Rates(60.0, 14, (150.0, 160.0, 170.0, 180.0))  # from 840 s on; the recording ends at 900 s
+        store.save_control(Control("orders", 1, {"rates": live.to_json()}), expected_epoch=None)
+        for _ in range(2):  # told twice is known once
+            grid = training.arrivals(store, "orders")
+            assert not isinstance(grid, Unknown)
+            assert grid.start_s == 600.0
+            assert grid.values.tolist() == [*recorded, *[160.0] * 6, *[170.0] * 6, *[180.0] * 6]
+        assert not isinstance(fitting.fit_workload(grid, horizon_s=60.0), Unknown)
 
     @pytest.mark.fast
     def test_steps_of_a_forecast_begin_at_whole_steps(self) -> None:
