@@ -106,6 +106,7 @@ class _Reader:
     def __init__(self, lines: Mapping[str, int], environment: dict[str, str]) -> None:
         self.lines = lines
         self.environment = {k: v for k, v in environment.items() if k.startswith(_PREFIXES)}
+        self.variables: list[str] = []
         self.mistakes: list[Mistake] = []
 
     def wrong(self, path: str, problem: str) -> None:
@@ -192,8 +193,10 @@ class _Reader:
     def value(self, path: str, declared: Field[Any], hint: Any, table: Mapping[str, Any]) -> Any:
         rule = rule_of(declared)
         variable = variable_of(path)
+        self.variables.append(variable)
+        overridden = variable in self.environment
         try:
-            if variable in self.environment:
+            if overridden:
                 raw = _from_text(self.environment.pop(variable), hint)
             elif declared.name in table:
                 raw = table[declared.name]
@@ -203,12 +206,17 @@ class _Reader:
                 return _DEFAULT
             return _checked(raw, hint, rule)
         except ValueError as problem:
-            self.wrong(path, str(problem))
+            if overridden:
+                self.mistakes.append(Mistake(path, None, f"{problem} ({variable} says so)"))
+            else:
+                self.wrong(path, str(problem))
             return _DEFAULT
 
     def unused_environment(self) -> None:
         for variable in self.environment:
-            self.wrong(variable, "this environment variable names no setting")
+            near = difflib.get_close_matches(variable, self.variables, n=1, cutoff=0.8)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            self.wrong(variable, f"this environment variable names no setting{meant}")
 
 
 _DEFAULT = object()

@@ -129,6 +129,16 @@ def test_an_environment_variable_that_means_nothing_or_cannot_be_read_is_told() 
     assert "the environment says 'many'" in mistakes(ORDERS, HEADROOM_SPARK_SLOTS="many")[0]
 
 
+def test_a_value_of_the_environment_that_is_wrong_is_told_as_the_environments() -> None:
+    (mistake,) = mistakes(ORDERS + 'mode = "apply"\n', HEADROOM_JOB_ORDERS_MODE="aply")
+    assert mistake == (
+        "job.orders.mode: must be one of observe, recommend, apply, got 'aply'; did you mean 'apply'? "
+        "(HEADROOM_JOB_ORDERS_MODE says so)"
+    )
+    (near,) = mistakes(ORDERS, HEADROOM_JOB_ORDERS_MOD="apply")
+    assert near.endswith("names no setting; did you mean HEADROOM_JOB_ORDERS_MODE?")
+
+
 def test_the_name_of_the_variable_follows_from_the_path() -> None:
     assert variable_of("job.word-count.scale_out_max") == "HEADROOM_JOB_WORD_COUNT_SCALE_OUT_MAX"
 
