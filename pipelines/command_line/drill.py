@@ -100,6 +100,13 @@ def command(
             f"{job} is in the blackout {window.why}: the live job is not hurt. Leave --on-live out to drill "
             "a copy, or wait"
         )
+    living = owner.holder(folder)
+    if living is not None and settings.deployment.kind != "simulated":  # a simulated world is one's own
+        who = f"process {living.process.pid} ({living.process.command[0]})"
+        raise Unsafe(
+            f"{folder} is owned by {who}, which alone runs copies in it: launch `drill` for the partition "
+            f"{job} on Dagster's page, or stop that process first"
+        )
     owner.exit_on_signals()
     say = _say if sys.stderr.isatty() else (lambda text: None)
     with world.opened(settings, folder, say=say) as there:

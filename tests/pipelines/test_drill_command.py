@@ -96,6 +96,13 @@ class TestDrill:
         assert result.exit_code == 2
         assert "does not run here" in result.output
 
+    def test_while_somebody_serves_the_drill_is_launched_on_dagsters_page(self, project):
+        (project / "headroom.toml").write_text(TOML.replace('"simulated"', '"local"'))
+        with Owner(project / ".headroom", command="headroom serve"):
+            result = headroom("drill", "enrichment", "--rate-rps", "500")
+        assert result.exit_code == 2
+        assert "launch `drill` for the partition enrichment on Dagster's page" in result.output
+
     def test_the_live_job_is_not_hurt_in_a_blackout(self, project):
         (project / "headroom.toml").write_text(
             TOML + 'allow_live_drills = true\nblackouts = ["daily 00:00-24:00"]\n'
