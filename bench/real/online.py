@@ -2,13 +2,19 @@
 
 A copy runs at varying rates below 0.6 of its capacity. `OnlineCapacity` is fed with one observation per rate,
 as the control loop takes them: of each executor the busy share or the processor share, whichever limits the
-job (`executor_signals.limit`), and its rate. What it says is compared with what probes have found. The plain
-least-squares form is judged; what the product's prior through the origin would say stands beside it.
+job (`executor_signals.limit`), and its rate. That says how fast executors work that are never idle, T;
+between two batches they are, for o seconds that the same live batches show. Full batches of N records sustain
+
+    1/T' = 1/T + o/N
+
+which is compared with what probes have found. The plain least-squares form is judged; what the product's
+prior through the origin would say stands beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from bench import Figure
@@ -16,6 +22,7 @@ from models.capacity import OnlineCapacity
 from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.quantities import Interval, Unknown
 from profiling_jobs.probing.copies import Copy
+from profiling_jobs.signals import batch_costs
 from profiling_jobs.signals.executor_signals import limit
 from profiling_jobs.signals.observing import observation
 
@@ -112,13 +119,31 @@ def foretold(piece: dict[str, Any], *, prior_weight: float = 0.0) -> Interval | 
     return online.total()
 
 
+def sustained(piece: dict[str, Any], bare: Interval | Unknown) -> Interval | Unknown:
+    """The same in full batches, with the overhead of those that were seen."""
+    if isinstance(bare, Unknown):
+        return bare
+    batches = []
+    for step in piece["steps"]:
+        done = step["commits"]  # when, and how many records in all by then
+        batches += [(n - before, at - since) for (since, before), (at, n) in pairwise(done)]
+    cost = batch_costs.fit(batches)
+    if isinstance(cost, Unknown):
+        return cost
+    engine = {"overhead_s": cost.overhead_s, "limit_records": piece["largest_batch"]}
+    low, mid, high = (batch_costs.sustained_rps(rate, **engine) for rate in (bare.low, bare.mid, bare.high))
+    return Interval(low, mid, high, bare.confidence)
+
+
 def report(journal: Journal) -> Report | None:
     figures, rows = [], []
     for name, expected in EXPECTED.items():
         if not journal.has(NAME, name):
             continue
         piece = journal.get(NAME, name)
-        said, pulled = foretold(piece), foretold(piece, prior_weight=SUGGESTED_PRIOR_WEIGHT)
+        said, pulled = (
+            sustained(piece, foretold(piece, prior_weight=w)) for w in (0.0, SUGGESTED_PRIOR_WEIGHT)
+        )
         probed = piece["probed_rps"]
         error = 100.0 if isinstance(said, Unknown) else 100.0 * abs(said.mid - probed) / probed
         figures.append(Figure(f"{name}: error of the capacity it says", error, "%", at_most=10.0))
@@ -132,13 +157,23 @@ def report(journal: Journal) -> Report | None:
                 piece["limit"],
                 f"{min(run_at):.0%}–{max(run_at):.0%}",
                 f"{probed:,.0f}",
+                _shown(foretold(piece)),
                 _shown(said),
                 _shown(pulled),
             )
         )
     if not rows:
         return None
-    columns = ("job", "executors", "limit", "run at", "probed, records/s", "says", "with the product's prior")
+    columns = (
+        "job",
+        "executors",
+        "limit",
+        "run at",
+        "probed, records/s",
+        "never idle",
+        "says",
+        "with the product's prior",
+    )
     return Report(ASKS, figures, columns, rows)
 
 
