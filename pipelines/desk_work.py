@@ -299,7 +299,11 @@ class Work:
             raise NotReady(f"{name} does not run here: start it first, or drill a copy")
         around = self._around(order)
         found: list[Outcome] = []
-        for kind in kinds:
+        for number, kind in enumerate(kinds):
+            window = timetable.blackout(job, world.clock.now_s())
+            if window is not None:  # it has begun since the first one
+                order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
+                break
             with self._unwatched(name):
                 watch = Watch(
                     name,

@@ -5,16 +5,19 @@ import os
 import stat
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from models.control import Blackout
 from models.quantities import Unknown
 from models.simulation import sampling
-from pipelines import config, world
+from pipelines import config, desk_work, world
 from pipelines.desk import awaited, carried_out
 from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient, DeskServer
 from pipelines.owner import Owner
+from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 
 TOML = """
@@ -185,6 +188,27 @@ class TestCopies:
         office.launched()
         with pytest.raises(Unsafe, match="allow_live_drills"):
             carried_out(office.desk, "drill", "orders", kind="driver_kill", live=True)
+
+    def test_live_drills_end_where_a_blackout_begins(self, office, monkeypatch):
+        office.launched()
+        run, hurt = [], desk_work.Work._job
+
+        def drilled(subject, kind, **given):
+            run.append(kind)
+            return Outcome(kind, 2, Unknown("not read"), Unknown("it showed nothing"), {})
+
+        def window(job, now_s):
+            return Blackout("payday") if run and job.allow_live_drills else None
+
+        monkeypatch.setattr(desk_work, "run_drill", drilled)
+        monkeypatch.setattr(desk_work.timetable, "blackout", window)
+        monkeypatch.setattr(
+            desk_work.Work, "_job", lambda self, order: replace(hurt(self, order), allow_live_drills=True)
+        )
+        lines = []
+        done = carried_out(office.desk, "drill", "orders", live=True, say=lines.append)
+        assert (run, len(done["drills"]), done["kept"]) == (["executor_kill"], 1, False)
+        assert lines[-1] == "the blackout payday has begun: driver_kill is left out"
 
 
 class TestOrders:
