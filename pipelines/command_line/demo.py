@@ -56,6 +56,7 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
     def say(line: str) -> None:
         click.echo(line, err=as_json)
 
+    applied = False  # also where Ctrl-C comes first
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         began_s = time.monotonic()
         since_s = time.time() - scene.head_start_s

@@ -152,3 +152,14 @@ def test_the_summary_says_what_was_decided_and_why():
         "models     in charge: capacity 3",
     ]
     assert where_to_click(Addresses("http://d", "http://m"))[0].startswith("Dagster    http://d/asset-groups")
+
+
+@pytest.mark.fast
+def test_ctrl_c_before_a_decision_is_no_traceback(tmp_path, monkeypatch):
+    def interrupted(*arguments, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.command_line.demo._performed", interrupted)
+    options = ["demo", "--deployment", "simulated", "--no-pages", "--folder", str(tmp_path / "demo")]
+    said = CliRunner().invoke(main, options)
+    assert (said.exit_code, said.exception.__class__) == (1, SystemExit)
