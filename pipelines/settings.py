@@ -141,7 +141,9 @@ class JobSettings:
         help='`"package.module:function"`, called as `build(spark, topics)`, returns a `DataStreamWriter`.',
     )
     attach: bool = key(
-        False, help="The job is run by somebody else: read its offsets and its checkpoint, recommend only."
+        False,
+        help="The job is run by somebody else. It cannot be watched yet: it is never touched, and its "
+        "evaluations say what is missing.",
     )
     inputs: Mapping[str, str] = key(
         help='The input topics: the job\'s name for each -> topic, `{events = "orders"}`.'

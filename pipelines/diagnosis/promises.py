@@ -29,6 +29,7 @@ def promises(patient: Patient) -> list[Finding]:
     found = []
     for name, job in sorted(patient.settings.jobs.items()):
         mine = [
+            *_attached(name, job),
             *_network(name, job, patient.settings.spark),
             *_intervals(name, job),
             *_lived_through(name, job, patient),
@@ -36,6 +37,13 @@ def promises(patient: Patient) -> list[Finding]:
         fine = f"{lasting(job.recovery_target_s)} are promised, and no time-out stands against it"
         found += mine or [Finding(f"job {name}", "ok", fine)]
     return found
+
+
+def _attached(name: str, job: JobSettings) -> list[Finding]:
+    if not job.attach:
+        return []
+    told = "attach = true: a job that somebody else runs cannot be watched yet, its evaluations only hold"
+    return [Finding(f"job {name}", "warning", told, "give `script` or `build`, and Headroom runs it")]
 
 
 def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:

@@ -90,6 +90,15 @@ def test_of_kubernetes_it_says_that_this_cannot_be_done_yet_and_what_to_use(proj
     assert "line 2: deployment.kind: 'kubernetes' cannot be done yet: use 'local', real Spark" in said
 
 
+def test_of_an_attached_job_it_says_that_it_cannot_be_watched_yet(project):
+    job = JOB.replace('build = "some.module:build"', 'attach = true\ncheckpoint = "/theirs"')
+    (project / "headroom.toml").write_text(SIMULATED + job)
+    found, _ = doctor()
+    assert found["job orders"]["state"] == "warning"
+    assert "cannot be watched yet" in found["job orders"]["found"]
+    assert "`script` or `build`" in found["job orders"]["fix"]
+
+
 class TestTimeouts:
     @pytest.mark.parametrize(
         ("spark", "job", "state"),
