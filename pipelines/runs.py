@@ -7,7 +7,10 @@ sees it as any other one. What goes wrong comes back as one sentence.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +57,14 @@ class Runs:
         config: Mapping[str, Any] | None,
         selection: Sequence[dg.AssetKey] | None = None,
     ) -> Mapping[str, Any]:
-        done = definition.execute_in_process(
-            instance=self._instance,
-            partition_key=job,
-            run_config={**QUIET, **(config or {})},
-            asset_selection=selection,
-            raise_on_error=False,
-        )
+        with signals_kept():
+            done = definition.execute_in_process(
+                instance=self._instance,
+                partition_key=job,
+                run_config={**QUIET, **(config or {})},
+                asset_selection=selection,
+                raise_on_error=False,
+            )
         if not done.success:
             raise NotReady(_why(done))
         found: dict[str, Any] = {}
@@ -70,6 +74,23 @@ class Runs:
                 metadata = event.step_materialization_data.materialization.metadata
                 found["/".join(key.path)] = {name: value.value for name, value in metadata.items()}
         return found
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """SIGTERM does afterwards what it did before.
+
+    Dagster lets it do what Ctrl-C does for as long as the process lives: nothing at all, where a shell has
+    started the command in the background.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no signal can be set there
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _why(done: dg.ExecuteInProcessResult) -> str:
