@@ -1,21 +1,24 @@
 """Does the running job say what it could carry, while it carries far less?
 
 A copy runs at varying rates below 0.6 of its capacity. `OnlineCapacity` is fed with one observation per rate,
-as the control loop takes them: of each executor the busy share or the processor share, whichever limits the
-job (`executor_signals.limit`), and its rate. That says how fast executors work that are never idle, T;
-between two batches they are, for o seconds that the same live batches show. Full batches of N records sustain
+as the control loop takes them: of each executor the busy share or the processor share, whichever is larger,
+and its rate. That says how fast executors work that are never idle, T; between two batches they are, for o
+seconds that the same live batches show. Full batches of N records sustain
 
     1/T' = 1/T + o/N
 
 which is compared with what probes have found. The plain least-squares form is judged; what the product's
-prior through the origin would say stands beside it.
+prior through the origin would say stands beside it, and what the processor share alone would.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from bench import Figure
 from models.capacity import OnlineCapacity
@@ -77,7 +80,6 @@ def _watch(lab: Lab, name: str, copy: Copy, truth_rps: float) -> None:
         steps.append(
             {
                 "share": share,
-                "shares": dict(seen.cpu),
                 "rps": dict(seen.worker_rps),
                 "limit": _limit(copy, since_s, lab.now_s),
                 "commits": [(done.at_s, done.records) for done in commits],
@@ -107,16 +109,24 @@ def _limit(copy: Copy, start_s: float, end_s: float) -> str:
     return f"unknown: {found.reason}" if isinstance(found, Unknown) else found
 
 
-def foretold(piece: dict[str, Any], *, prior_weight: float = 0.0) -> Interval | Unknown:
-    """What the model says after all steps."""
+def foretold(
+    piece: dict[str, Any], *, shares: Sequence[str] = ("cpu", "busy"), prior_weight: float = 0.0
+) -> Interval | Unknown:
+    """What the model says after all steps, of the largest of these shares."""
     online = OnlineCapacity(prior_weight=prior_weight)
     for step in piece["steps"]:
-        workers = sorted(set(step["shares"]) & set(step["rps"]))
+        known = {worker: _largest(step["load"], shares, worker) for worker in step["rps"]}
+        workers = sorted(worker for worker, share in known.items() if np.isfinite(share))
         online.update(
-            {worker: step["shares"][worker] for worker in workers},
+            {worker: known[worker] for worker in workers},
             {worker: step["rps"][worker] for worker in workers},
         )
     return online.total()
+
+
+def _largest(load: dict[str, Any], shares: Sequence[str], worker: str) -> float:
+    columns = [np.asarray(load[share].get(worker, ()), dtype=float) for share in shares]
+    return max((float(c[np.isfinite(c)].mean()) for c in columns if np.isfinite(c).any()), default=np.nan)
 
 
 def sustained(piece: dict[str, Any], bare: Interval | Unknown) -> Interval | Unknown:
@@ -141,9 +151,8 @@ def report(journal: Journal) -> Report | None:
         if not journal.has(NAME, name):
             continue
         piece = journal.get(NAME, name)
-        said, pulled = (
-            sustained(piece, foretold(piece, prior_weight=w)) for w in (0.0, SUGGESTED_PRIOR_WEIGHT)
-        )
+        bare = foretold(piece)
+        said = sustained(piece, bare)
         probed = piece["probed_rps"]
         error = 100.0 if isinstance(said, Unknown) else 100.0 * abs(said.mid - probed) / probed
         figures.append(Figure(f"{name}: error of the capacity it says", error, "%", at_most=10.0))
@@ -157,9 +166,10 @@ def report(journal: Journal) -> Report | None:
                 piece["limit"],
                 f"{min(run_at):.0%}–{max(run_at):.0%}",
                 f"{probed:,.0f}",
-                _shown(foretold(piece)),
+                _shown(bare),
                 _shown(said),
-                _shown(pulled),
+                _shown(sustained(piece, foretold(piece, prior_weight=SUGGESTED_PRIOR_WEIGHT))),
+                _shown(sustained(piece, foretold(piece, shares=("cpu",)))),
             )
         )
     if not rows:
@@ -173,6 +183,7 @@ def report(journal: Journal) -> Report | None:
         "never idle",
         "says",
         "with the product's prior",
+        "by processor share alone",
     )
     return Report(ASKS, figures, columns, rows)
 

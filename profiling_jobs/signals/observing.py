@@ -1,9 +1,9 @@
 """What does the control loop get to see of a job, out of its timeline?
 
 One observation per evaluation interval: means over the interval where something flows, the newest value where
-something stands. Per worker either the processor share or the busy share, whichever limits the job
-(`executor_signals.limit`); a job whose limit nobody can tell yet shows its processor share, as far as it is
-known.
+something stands. Per worker the larger of its processor share and its busy share: what runs out first is the
+limit. A task also waits, for the broker or a look-up, so that even a job that computes ends at a processor
+share below 1 (measured: `word-count` at about two thirds, where its slots are never idle).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from models.quantities import Unknown
 from models.workload import Forecast
 
 from ..ports import Status
-from .executor_signals import limit
 from .timeline import Point, Timeline
 
+Shares = Mapping[str, float] | Unknown
 NO_LOAD = Unknown("no executor was read twice in this interval: wait for the next")
 
 
@@ -39,7 +39,6 @@ def observation(
     if at_s <= since_s:
         return Unknown(f"nothing was sampled since {since_s:.0f}: check what reads the metrics")
     load = timeline.load(since_s, at_s)
-    shares = load.busy if _waits(timeline, since_s, at_s) else load.cpu
     return Observation(
         at_s=at_s,
         scale_out=status if isinstance(status, Unknown) else status.declared_scale_out,
@@ -47,7 +46,7 @@ def observation(
         throughput_rps=timeline.throughput_rps(since_s, at_s, clip=True),
         lag_records=sample.lag_records,
         latency_ms=sample.latency_p95_ms,
-        cpu=_means(shares),
+        cpu=_larger(_means(load.cpu), _means(load.busy)),
         worker_rps=_means(load.records_rps),
         forecast=forecast,
         run_id=sample.run_id if isinstance(status, Unknown) else status.run_id,
@@ -61,20 +60,17 @@ def observation(
     )
 
 
-def _waits(timeline: Timeline, start_s: float, end_s: float) -> bool:
-    executors = [
-        one
-        for point in timeline.points(start_s, end_s)
-        if not isinstance(point.sample.executors, Unknown)
-        for one in point.sample.executors
-    ]
-    return limit(executors) == "waiting"
-
-
-def _means(columns: Mapping[str, Array]) -> Mapping[str, float] | Unknown:
+def _means(columns: Mapping[str, Array]) -> Shares:
     known = {name: column[np.isfinite(column)] for name, column in columns.items()}
     means = {name: float(column.mean()) for name, column in known.items() if column.size}
     return means or NO_LOAD
+
+
+def _larger(cpu: Shares, busy: Shares) -> Shares:
+    """Of each worker, as far as either is known."""
+    if isinstance(cpu, Unknown) or isinstance(busy, Unknown):
+        return busy if isinstance(cpu, Unknown) else cpu
+    return {name: max(cpu.get(name, 0.0), busy.get(name, 0.0)) for name in {**cpu, **busy}}
 
 
 def _alive(point: Point) -> int | Unknown:

@@ -87,10 +87,21 @@ def test_what_was_not_read_stays_unknown_with_its_reason() -> None:
     assert seen.arrival_rps == 100.0
 
 
-@pytest.mark.parametrize(("cpu", "shown"), [(0.1, 0.8), (0.75, 0.75), (0.5, 0.5)])
-def test_the_worker_share_is_the_one_that_limits_the_job(cpu: float, shown: float) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "busy", "shown"),
+    [
+        pytest.param(0.1, 0.8, 0.8, id="it waits"),
+        pytest.param(0.6, 0.8, 0.8, id="it computes, and waits for the broker"),
+        pytest.param(0.95, 0.8, 0.95, id="more slots than processors"),
+        pytest.param(UNREAD, 0.8, 0.8, id="no processor times"),
+        pytest.param(0.5, UNREAD, 0.5, id="no task times"),
+    ],
+)
+def test_the_worker_share_is_the_one_that_runs_out_first(
+    cpu: float | Unknown, busy: float | Unknown, shown: float
+) -> None:
     executors = (
-        ExecutorSample("0", "running", cpu, 0.8, 50.0),
+        ExecutorSample("0", "running", cpu, busy, 50.0),
         ExecutorSample("1", "warming_up", 1.0, 1.0, 1.0),
         ExecutorSample("2", "lost", UNREAD, UNREAD, UNREAD),
     )
