@@ -65,7 +65,7 @@ class Judge(Outlook):
                     *self._latency_excuses(s, latency),
                     *self.rescale_excuses(s, change[s]),
                 ),
-                capacity=capacity,
+                capacity=self._sustained(s, capacity),
                 probability=probability,
                 worst_moment_s=moment,
                 worst_kind=kind,
@@ -75,6 +75,12 @@ class Judge(Outlook):
                 recovery_s=NO_FIGURES,
             )
         return found
+
+    def _sustained(self, scale_out: int, capacity: Interval) -> Interval:
+        """What the size keeps up with, the overhead of its batches included."""
+        ends = np.array([capacity.low, capacity.mid, capacity.high])
+        low, mid, high = self.engine.sustained_rps(ends, scale_out=scale_out).tolist()
+        return Interval(low, mid, high, capacity.confidence)
 
     def _kept(self, sizes: tuple[int, ...], kinds: list[str], *, moments_s: float) -> Kept:
         """The promise for these sizes and kinds: (kinds, sizes)."""

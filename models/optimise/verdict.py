@@ -39,6 +39,7 @@ class Verdict:
     scale_out: int
     excuses: tuple[Excuse, ...]
     capacity: Interval | Unknown
+    """Records a second that it keeps up with; where there are batches, in full ones."""
     probability: float | Unknown
     """That a failure is recovered in time, at the worst moment and for the worst kind."""
     worst_moment_s: float | Unknown

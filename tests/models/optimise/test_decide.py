@@ -311,6 +311,16 @@ def test_batches_that_cannot_keep_up_need_more_executors_or_are_refused() -> Non
     assert "forecast" in conditions(refused, 12)
 
 
+def test_the_capacity_that_is_told_is_what_full_batches_keep_up_with() -> None:
+    limited = BatchEngine(overhead_s=1.0, limit_records=50_000, trigger_s=10.0)
+    told = {v.scale_out: v.capacity for v in decide(question(engine=limited)).verdicts}
+    bare = {v.scale_out: v.capacity for v in decide(question(engine=ContinuousEngine())).verdicts}
+    assert told[12].mid == pytest.approx(5000.0)  # one batch per trigger
+    one = 50_000 / (1.0 + 50_000 / bare[1].mid)
+    assert told[1].mid == pytest.approx(one)
+    assert told[1].low < told[1].mid < bare[1].mid
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.0, 30.0, 90.0]), st.sampled_from([SPARK, ContinuousEngine()]))
 def test_every_smaller_size_has_an_excuse_and_every_larger_one_is_no_worse(seed, lag_s, engine) -> None:
