@@ -186,6 +186,8 @@ def test_a_change_that_takes_long_keeps_its_lease(monkeypatch: pytest.MonkeyPatc
 
     def counted(lease: Lease, *, now_s: float) -> bool:
         claims.append(lease.until_s)
+        if len(claims) == 2:  # the first time that it is to be prolonged
+            raise NotReady("the store is busy")
         return claim(lease, now_s=now_s)
 
     loop.store.claim = counted  # type: ignore[method-assign]
