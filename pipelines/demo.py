@@ -226,10 +226,13 @@ class Demo:
 
     def _carry_out(self) -> None:
         wanted = self.pilot.newest
-        self._run("optimization")
+        self._run("optimization")  # in a later interval perhaps, which decides anew
         found = self._newest("apply")
-        why = (wanted.get("apply") or {}).get("reason", "")
-        self.outcome.changes.append({**found["result"], "why": why, "at_s": wanted.get("at_s")})
+        epoch, at_s = found["details"]["epoch"], wanted["at_s"]
+        made = [one for _, one in self._office.world.store.evaluations(JOB, since_s=at_s) if one.get("apply")]
+        ordered = next((one for one in made if one["apply"]["epoch"] == epoch), wanted)
+        why = (ordered.get("apply") or {}).get("reason", "")
+        self.outcome.changes.append({**found["result"], "why": why, "at_s": ordered.get("at_s")})
         self._show.say(str(found["result"]["reason"]))
 
     def _headroom(self, size: int) -> Mapping[str, Any]:

@@ -41,6 +41,8 @@ def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
     assert list(found["took_s"]) == list(STAGES)
     assert found["promise"] == {"target_s": 120.0, "confidence": 0.9}
     assert {change["path"] for change in found["changes"]} == {"live"}
+    for change in found["changes"]:  # the reason is of the change that was carried out
+        assert change["why"].startswith(f"scale out from {change['before']} to {change['to']} executors")
     assert found["changes"][0]["before"] == 2 < found["changes"][-1]["to"]
     assert set(found["models"]) == {"capacity", "latency", "recovery", "workload"}
     capacity = {int(size): one["mid"] for size, one in found["capacity_rps"].items()}
