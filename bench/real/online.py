@@ -7,8 +7,8 @@ seconds that the same live batches show. Full batches of N records sustain
 
     1/T' = 1/T + o/N
 
-which is compared with what probes have found. The plain least-squares form is judged; what the product's
-prior through the origin would say stands beside it, and what the processor share alone would.
+which is compared with what probes have found. Judged is the plain least-squares form, as the loop uses it;
+what a prior through the origin would say stands beside it, and what the processor share alone would.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def report(journal: Journal) -> Report | None:
         "probed, records/s",
         "never idle",
         "says",
-        "with the product's prior",
+        "with a prior through the origin",
         "by processor share alone",
     )
     return Report(ASKS, figures, columns, rows)

@@ -134,6 +134,18 @@ class OnlineCapacity:
         half = quantile_95(degrees if degrees >= 1.0 else 1.0) * math.sqrt(variance)
         return Interval(max(total - half, 0.0), total, total + half, 0.9)
 
+    def movement(self) -> tuple[float, float]:
+        """How far has throughput moved, as a share of its mean, and how far CPU with it (r²)?
+
+        Of the worker that shows it least. Scatter of the CPU itself flattens least squares by up to 1 − r²,
+        which no standard error shows, and of a load that stands still all is scatter.
+        """
+        seen = [self._moments[w] for w in self._workers if w in self._moments]
+        return (
+            min((moments.movement for moments in seen), default=0.0),
+            min((moments.agreement for moments in seen), default=0.0),
+        )
+
     def _lines(self) -> list[_Line] | Unknown:
         if not self._workers:
             return Unknown("no worker took part in the last update")

@@ -10,6 +10,7 @@ Ageing multiplies W and every S by one factor, ΣW² by its square, and leaves t
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass
 from typing import Self
 
@@ -45,6 +46,17 @@ class Moments:
             float(weights @ (dx * dy)),
             float(weights @ (dy * dy)),
         )
+
+    @property
+    def movement(self) -> float:
+        """Standard deviation of the throughput, as a share of its mean."""
+        return math.sqrt(self.s_yy / self.weight) / self.mean_y if self.weight * self.mean_y > 0.0 else 0.0
+
+    @property
+    def agreement(self) -> float:
+        """r²: how much of either's movement goes with the other's; 0 where one has not moved."""
+        moved = self.s_xx * self.s_yy
+        return self.s_xy**2 / moved if moved > 0.0 else 0.0
 
     def __add__(self, other: Moments) -> Moments:
         if self.weight == 0.0 or other.weight == 0.0:

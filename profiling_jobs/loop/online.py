@@ -16,7 +16,22 @@ from models.control.deciding import PredictsCapacity
 from models.observation import Observation
 from models.quantities import Interval, Unknown
 
+MOVED = 0.10
+"""Of the mean rate. Judgement: a load that stands still shows nothing but the scatter of its samples."""
+TOGETHER = 0.9
+"""Judgement: then the line is too flat by a tenth at most."""
 MOST_SHARE = 1.05  # as models.capacity.online: more is sampling jitter no longer
+
+
+def said_live(online: OnlineCapacity, scale_out: int) -> Interval | Unknown:
+    """What the workers say, once the load has moved enough to show it."""
+    moved, together = online.movement()
+    if moved < MOVED or together < TOGETHER:
+        return Unknown(
+            f"the load has moved by {moved:.0%} (r² of the workers' shares {together:.2f}): a line needs "
+            f"{MOVED:.0%} and {TOGETHER:g}"
+        )
+    return online.total(scale_out)
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,7 @@ class LiveCapacity:
             return profiled
         return joined(
             profiled,
-            self.online.total(scale_out),
+            said_live(self.online, scale_out),
             was_probed=scale_out in _probed(self.profile),
             is_running=scale_out == len(self.online.workers),
         )

@@ -17,7 +17,7 @@ from .evaluation_record import Evaluation, fact_to_json, short
 from .foreseeing import Foreseen
 from .ground import InCharge
 from .live_state import Memory
-from .online import LiveCapacity
+from .online import LiveCapacity, said_live
 
 
 def written_down(
@@ -101,7 +101,7 @@ def _capacity(settings: Settings, after: Memory, scale_out: int | Unknown) -> di
     profile = used.profile if isinstance(used, LiveCapacity) else used
     found = {
         "profile": _predicted(profile, scale_out),
-        "online": after.online.total(scale_out)
+        "online": said_live(after.online, scale_out)
         if len(after.online.workers) == scale_out
         else Unknown(f"nothing was learnt with {scale_out} executors yet"),
         "used": _predicted(used, scale_out),

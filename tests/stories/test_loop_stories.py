@@ -945,7 +945,7 @@ def test_a_champion_that_was_refused_leaves_the_old_one_in_charge(tmp_path: Path
 
 
 def test_the_live_job_teaches_and_what_it_taught_survives() -> None:
-    world = World().launch(load=lambda at_s: 2_000.0 + 300.0 * math.sin(at_s / 300.0), learn_every_s=600.0)
+    world = World().launch(load=lambda at_s: 2_000.0 + 450.0 * math.sin(at_s / 300.0), learn_every_s=600.0)
     world.run(minutes=25)
     measurements = world.store.measurements("orders")
     assert measurements
