@@ -23,6 +23,7 @@ import numpy as np
 from bench import Figure
 from models.capacity import OnlineCapacity
 from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
+from models.optimise.engine import BatchEngine, sustained
 from models.quantities import Interval, Unknown
 from profiling_jobs.probing.copies import Copy
 from profiling_jobs.signals import batch_costs
@@ -129,7 +130,7 @@ def _largest(load: dict[str, Any], shares: Sequence[str], worker: str) -> float:
     return max((float(c[np.isfinite(c)].mean()) for c in columns if np.isfinite(c).any()), default=np.nan)
 
 
-def sustained(piece: dict[str, Any], bare: Interval | Unknown) -> Interval | Unknown:
+def in_full_batches(piece: dict[str, Any], bare: Interval | Unknown) -> Interval | Unknown:
     """The same in full batches, with the overhead of those that were seen."""
     if isinstance(bare, Unknown):
         return bare
@@ -140,9 +141,8 @@ def sustained(piece: dict[str, Any], bare: Interval | Unknown) -> Interval | Unk
     cost = batch_costs.fit(batches)
     if isinstance(cost, Unknown):
         return cost
-    engine = {"overhead_s": cost.overhead_s, "limit_records": piece["largest_batch"]}
-    low, mid, high = (batch_costs.sustained_rps(rate, **engine) for rate in (bare.low, bare.mid, bare.high))
-    return Interval(low, mid, high, bare.confidence)
+    engine = BatchEngine(overhead_s=cost.overhead_s, limit_records=piece["largest_batch"])
+    return sustained(bare, engine, scale_out=piece["size"])
 
 
 def report(journal: Journal) -> Report | None:
@@ -152,7 +152,7 @@ def report(journal: Journal) -> Report | None:
             continue
         piece = journal.get(NAME, name)
         bare = foretold(piece)
-        said = sustained(piece, bare)
+        said = in_full_batches(piece, bare)
         probed = piece["probed_rps"]
         error = 100.0 if isinstance(said, Unknown) else 100.0 * abs(said.mid - probed) / probed
         figures.append(Figure(f"{name}: error of the capacity it says", error, "%", at_most=10.0))
@@ -168,8 +168,8 @@ def report(journal: Journal) -> Report | None:
                 f"{probed:,.0f}",
                 _shown(bare),
                 _shown(said),
-                _shown(sustained(piece, foretold(piece, prior_weight=SUGGESTED_PRIOR_WEIGHT))),
-                _shown(sustained(piece, foretold(piece, shares=("cpu",)))),
+                _shown(in_full_batches(piece, foretold(piece, prior_weight=SUGGESTED_PRIOR_WEIGHT))),
+                _shown(in_full_batches(piece, foretold(piece, shares=("cpu",)))),
             )
         )
     if not rows:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arguments import Array, number
 from ..batches import batch_recovery_seconds, first_batch_start_s
-from ..quantities import Misuse
+from ..quantities import Interval, Misuse
 from ..recovery import recovery_seconds
 
 LONGEST_BAND = 0.5  # of the target: the default of max_lag_s
@@ -208,3 +208,10 @@ def largest_bin_mean(rates_rps: Array, *, bins: int = 5) -> Array:
     parts = np.array_split(rates_rps, min(bins, rates_rps.shape[-1]), axis=-1)
     result: Array = np.max([part.mean(axis=-1) for part in parts], axis=0)
     return result
+
+
+def sustained(capacity: Interval, engine: Engine, *, scale_out: int) -> Interval:
+    """The rates that can be kept up, of an interval for how fast records are worked off."""
+    ends = np.array([capacity.low, capacity.mid, capacity.high])
+    low, mid, high = engine.sustained_rps(ends, scale_out=scale_out).tolist()
+    return Interval(low, mid, high, capacity.confidence)

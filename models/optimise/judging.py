@@ -20,6 +20,7 @@ import numpy as np
 
 from ..promise import Kept, kept_along
 from ..quantities import Interval, Unknown
+from .engine import sustained as sustained_interval
 from .outlook import Outlook
 from .verdict import Condition, Excuse, Verdict, percent, rate, span
 
@@ -65,7 +66,7 @@ class Judge(Outlook):
                     *self._latency_excuses(s, latency),
                     *self.rescale_excuses(s, change[s]),
                 ),
-                capacity=self._sustained(s, capacity),
+                capacity=sustained_interval(capacity, self.engine, scale_out=s),
                 probability=probability,
                 worst_moment_s=moment,
                 worst_kind=kind,
@@ -75,12 +76,6 @@ class Judge(Outlook):
                 recovery_s=NO_FIGURES,
             )
         return found
-
-    def _sustained(self, scale_out: int, capacity: Interval) -> Interval:
-        """What the size keeps up with, the overhead of its batches included."""
-        ends = np.array([capacity.low, capacity.mid, capacity.high])
-        low, mid, high = self.engine.sustained_rps(ends, scale_out=scale_out).tolist()
-        return Interval(low, mid, high, capacity.confidence)
 
     def _kept(self, sizes: tuple[int, ...], kinds: list[str], *, moments_s: float) -> Kept:
         """The promise for these sizes and kinds: (kinds, sizes)."""

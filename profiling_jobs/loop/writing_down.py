@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from models.control import Settings, lost_our_size
 from models.control.deciding import PredictsCapacity
 from models.observation import Observation
-from models.optimise.engine import Engine
+from models.optimise.engine import sustained
 from models.quantities import Alarm, Hold, Instruction, Interval, Learn, Scale, Unknown
 
 from .evaluation_record import Evaluation, fact_to_json, short
@@ -106,16 +104,13 @@ def _capacity(settings: Settings, after: Memory, scale_out: int | Unknown) -> di
         else Unknown(f"nothing was learnt with {scale_out} executors yet"),
         "used": _predicted(used, scale_out),
     }
-    return {name: _sustained(rate, settings.models.engine, scale_out) for name, rate in found.items()}
-
-
-def _sustained(bare: Interval | Unknown, engine: Engine | Unknown, scale_out: int) -> Interval | Unknown:
-    """What it keeps up with: the models step batches, and know how fast the records inside them go."""
-    if isinstance(bare, Unknown) or isinstance(engine, Unknown):
-        return bare
-    ends = np.array([bare.low, bare.mid, bare.high])
-    low, mid, high = engine.sustained_rps(ends, scale_out=scale_out).tolist()
-    return Interval(low, mid, high, bare.confidence)
+    engine = settings.models.engine  # it steps batches, and the models know how fast the records inside go
+    if isinstance(engine, Unknown):
+        return found
+    return {
+        name: rate if isinstance(rate, Unknown) else sustained(rate, engine, scale_out=scale_out)
+        for name, rate in found.items()
+    }
 
 
 def _predicted(model: PredictsCapacity | Unknown, scale_out: int) -> Interval | Unknown:

@@ -78,8 +78,3 @@ def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records:
             f"{sustained_rps:,.0f} records/s: profile again"
         )
     return 1.0 / left
-
-
-def sustained_rps(bare_rps: float, *, overhead_s: float, limit_records: float) -> float:
-    """T', the rate that full batches sustain, from the rate T at which their records are worked off."""
-    return 1.0 / (1.0 / bare_rps + overhead_s / limit_records)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from models.downtime import DowntimeModel
+from models.optimise.engine import BatchEngine, sustained
 from models.quantities import Interval, Misuse, Unknown
 from models.recovery import recovered_at
 from models.simulation import sampling
@@ -300,7 +301,8 @@ class TestBatchCosts:
     def test_what_batches_sustain_and_what_they_could_are_one_thing(self):
         bare = batch_costs.bare_capacity_rps(1000.0, overhead_s=0.5, limit_records=2000.0)
         assert 2000.0 / (0.5 + 2000.0 / bare) == pytest.approx(1000.0)
-        again = batch_costs.sustained_rps(bare, overhead_s=0.5, limit_records=2000.0)
+        engine = BatchEngine(overhead_s=0.5, limit_records=2000.0)
+        again = sustained(Interval(bare, bare, bare, 0.9), engine, scale_out=1).mid
         assert again == pytest.approx(1000.0)
         assert batch_costs.bare_capacity_rps(1000.0, overhead_s=0.5, limit_records=float("inf")) == 1000.0
         assert isinstance(
