@@ -170,10 +170,8 @@ class Drilling:
         return outcome
 
     def _copy_of(self, scale_out: int) -> Copy:
-        if self._copy is not None and self._copy.plan.scale_out != scale_out:
-            self._drop()
-        if self._copy is None:
-            self._copy = self._copies.launch(scale_out)
+        spare, self._copy = self._copy, None
+        self._copy = self._copies.sized(scale_out, spare)
         return self._copy
 
     def _drop(self) -> None:

@@ -3,6 +3,9 @@
 A *profiling copy* has a name, topics and a checkpoint of its own, and a source that fills its input. What it
 is going to need is written down in the store before it is made, so that whoever comes after a crash stops it
 and deletes its topics (`Copies.clear`). Nothing is deleted that is not written down there.
+
+A copy that has done its part is given the next size under its running query, where the job may be rescaled
+so: a driver and a source less to be started, which is half of what a short probe takes.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class Surroundings:
     A copy that never came so far is not an error."""
     stages: Callable[[str], tuple[StageTime, ...]] | None = None
     """Copy's name -> the stages of its newest batches, where they can be read."""
+    rescales_live: bool = True
+    """Whether a copy may change its size under its running query."""
 
 
 @dataclass
@@ -52,9 +57,10 @@ class Copy:
     plan: Plan
     source: Source
     watch: Watch
-    launched_at_s: float
     measured: bool = False
-    """Whether a probe has been run on it already: it is warm."""
+    """Whether a probe has been run on it at its size already: it is warm."""
+    rescaled: int = 0
+    """How often."""
 
 
 class Copies:
@@ -76,12 +82,26 @@ class Copies:
         """Those that were launched and not stopped."""
         return tuple(self._running.values())
 
+    def sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
+        """A copy of this size: the spare one, if need be rescaled; or a new one in its place."""
+        if spare is None:
+            return self.launch(scale_out)
+        if spare.plan.scale_out == scale_out:
+            return spare
+        if self._around.rescales_live:
+            with suppress(HeadroomError):  # whatever is the matter with it, a new one has not got it
+                self._rescale(spare, scale_out)
+                return spare
+        with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
+            self.stop(spare)
+        return self.launch(scale_out)
+
     def launch(self, scale_out: int) -> Copy:
         """One more copy. What fails on the way is taken back."""
         around, job = self._around, self._template.job
         document = self._document()
         number = document["made"] + 1
-        name = f"{job}-{self._purpose}{number}-e{scale_out}"
+        name = f"{job}-{self._purpose}{number}"
         inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
         checkpoint = around.checkpoint(name)
         outputs = {}
@@ -105,15 +125,13 @@ class Copies:
         try:
             for own, topic in topics:
                 around.broker.create(topic, partitions=self._partitions[own])
-            launched_at_s = around.clock.now_s()
             around.deployments.launch(plan)  # first: its driver starts while the source does
             source = around.open_source(name, inputs)
         except BaseException:
             with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
                 self._discard(name)
             raise
-        watch = Watch(name, scale_out=scale_out, metrics=around.metrics, deployments=around.deployments)
-        copy = self._running[name] = Copy(plan, source, watch, launched_at_s)
+        copy = self._running[name] = Copy(plan, source, self._watch(plan))
         return copy
 
     def stop(self, copy: Copy) -> None:
@@ -142,6 +160,18 @@ class Copies:
             except HeadroomError as error:
                 problems.append(f"{name}: {error}")
         return tuple(problems)
+
+    def _rescale(self, copy: Copy, scale_out: int) -> None:
+        copy.rescaled += 1
+        self._around.deployments.scale(copy.plan.name, scale_out, epoch=copy.rescaled)
+        copy.plan = replace(copy.plan, scale_out=scale_out)
+        copy.watch, copy.measured = self._watch(copy.plan), False
+
+    def _watch(self, plan: Plan) -> Watch:
+        around = self._around
+        return Watch(
+            plan.name, scale_out=plan.scale_out, metrics=around.metrics, deployments=around.deployments
+        )
 
     def _discard(self, name: str) -> None:
         around, document = self._around, self._document()

@@ -273,7 +273,7 @@ class ProbeRun:
         if lag < 0.5 * full:
             wanted = max(2.0 * speed, self.probe.rate_rps)
         elif lag > full:
-            wanted = max(1.0, 0.5 * speed)
+            wanted = max(1.0, (0.5 if lag < 2.0 * full else LOW_SHARE) * speed)
         else:
             return
         if self._commanded is None or not 0.8 <= wanted / self._commanded <= 1.25:

@@ -1,9 +1,10 @@
 """Which probes are run, on which copies, and what is left when we are killed in the middle?
 
     while the search (models.probing) asks for probes:
-        each gets a copy of its scale-out, a running one or a new one; they run side by side
+        each gets a copy of its scale-out, one that is free (if need be rescaled) or a new one; they run side
+        by side
         a result is told to the search and written to the store before anything else happens
-        a copy that nothing more is asked of, that is past its T_max, or whose probe was invalid is deleted
+        a copy that nothing more is asked of, that is far behind, or whose probe was invalid is deleted
 
 The store's document "profiling" holds the search after every step: the next run goes on there. The budget
 counts executors from the launch of a copy to its end, whatever they do; a probe that would go beyond it is
@@ -125,7 +126,7 @@ class Profiling:
                 self._progress(self.state, f"it says nothing: {found.reason}")
             else:
                 self.state = probing.start(replace(settings, first_guess=found))
-            if problem or 1 not in settings.scale_outs:
+            if problem:
                 self._drop(copy)
         except NotReady as error:
             self._progress(self.state, f"it says nothing: {error}")
@@ -149,15 +150,10 @@ class Profiling:
     def _start(self, probe: Probe) -> None:
         clock = self._around.clock
         now_s = clock.now_s()
-        busy = {one.copy.plan.name for one in self._running.values()}
-        found = [
-            copy
-            for copy in self._copies.running
-            if copy.plan.scale_out == probe.scale_out and copy.plan.name not in busy
-        ]
+        free = sorted(self._free(), key=lambda copy: copy.plan.scale_out != probe.scale_out)
         self._purse.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
         try:
-            copy = found[0] if found else self._copies.launch(probe.scale_out)
+            copy = self._copies.sized(probe.scale_out, free[0] if free else None)
         except NotReady as error:
             self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
             return
@@ -175,6 +171,10 @@ class Profiling:
             self.state,
             f"probe {probe.number}: {probe.scale_out} executors at {probe.rate_rps:,.0f} records/s",
         )
+
+    def _free(self) -> list[Copy]:
+        busy = {one.copy.plan.name for one in self._running.values()}
+        return [copy for copy in self._copies.running if copy.plan.name not in busy]
 
     def _step(self) -> None:
         for number, one in list(self._running.items()):
@@ -211,16 +211,17 @@ class Profiling:
         if not result.valid:
             return True
         coming = probing.ask(self.state)
-        wanted = isinstance(coming, tuple) and any(
-            probe.scale_out == one.probe.scale_out and probe.number not in self._running for probe in coming
-        )
-        if not wanted:
+        if isinstance(coming, Done) or self._over:
+            return True
+        next_rates = [probe.rate_rps for probe in coming if probe.number not in self._running]
+        if len(next_rates) < len(self._free()):  # this one is among them
             return True
         lag = one.copy.watch.lag_records
-        if result.sustained or isinstance(lag, Unknown):
-            return isinstance(lag, Unknown)
-        # Past its T_max: what has piled up would have to be worked off, which a new copy need not.
-        return lag / result.value_rps > RELAUNCH_S
+        if isinstance(lag, Unknown):
+            return True
+        # What has piled up would have to be worked off; a new copy would have to be started and warmed up.
+        slowest_rps = min(result.value_rps, *next_rates)
+        return lag / slowest_rps > RELAUNCH_S + self._rules.warm_up_s
 
     def _drop(self, copy: Copy) -> None:
         began_s = self._around.clock.now_s()

@@ -19,7 +19,7 @@ from pipelines.resources.simulated import (
 )
 from pipelines.resources.simulated_source import SimulatedSource
 from profiling_jobs import plans
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.ports import Function, Plan
 from profiling_jobs.probing.copies import DOCUMENT as COPIES
 from profiling_jobs.probing.copies import Copies, Surroundings
@@ -74,6 +74,7 @@ class World:
             self.cluster.topics.create(topic, partitions=count, at_s=0.0)
         self.source_kind = source
         self.stages = None
+        self.rescales_live = True
 
     @property
     def around(self):
@@ -87,6 +88,7 @@ class World:
             checkpoint=lambda name: f"/checkpoints/{name}",
             forget=self.forgotten.append,
             stages=self.stages,
+            rescales_live=self.rescales_live,
         )
 
     def open_source(self, name, inputs):
@@ -292,11 +294,38 @@ class TestProfiling:
 
     def test_what_the_single_executor_costs_counts(self):
         told, asked = World(), World()
+        told.rescales_live = asked.rescales_live = False  # what it costs, not what its copy saves
         asked.stages = lambda name: (StageTime(10_000, 12.5),)
         first = told.profile(first_guess={4: 3200.0}, scale_outs=(4,)).run().results[0]
         second = asked.profile(first_rate_rps=None, scale_outs=(4,)).run().results[0]
         assert second.probe.rate_rps == pytest.approx(first.probe.rate_rps)
         assert 30.0 < second.cost - first.cost < 90.0
+
+    def test_one_copy_is_given_all_the_sizes(self):
+        anew, rescaled = World(), World()
+        anew.rescales_live = False
+        for world in (anew, rescaled):
+            guess = {size: truth(size) for size in (1, 2, 4)}
+            state = world.profile(first_guess=guess, most_probes=1).run()
+            assert all(result.valid for result in state.results)
+            for size, found in estimates(state).items():
+                assert found.capacity.mid == pytest.approx(truth(size), rel=0.03)
+        assert len(rescaled.sources) == 1
+        assert len(anew.sources) == 3
+        assert rescaled.clock.now_s() < anew.clock.now_s()
+
+    def test_a_copy_that_will_not_be_rescaled_gives_way_to_a_new_one(self, monkeypatch):
+        world = World()
+
+        def never(name, scale_out, *, epoch, path="live"):
+            raise NotReady("the executors did not register")
+
+        monkeypatch.setattr(world.deployments, "scale", never)
+        state = world.profile(scale_outs=(1, 2), most_probes=1).run()
+        assert all(result.valid for result in state.results)
+        assert len(world.sources) >= 2
+        assert world.deployments.names() == ()
+        assert world.scratch() == []
 
     def test_a_crash_after_it_does_not_ask_it_again(self):
         world = World()
