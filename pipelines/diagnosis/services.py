@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pipelines import records
+from pipelines.local_world import yours
 from pipelines.owner import owner_id
-from pipelines.world import yours
 from profiling_jobs.errors import HeadroomError, Misconfigured
 
 from . import Finding, Patient

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from pipelines import config, job_plans, world
+from pipelines import config, job_plans, local_world, replays, world
 from pipelines.owner import Owner, cleanup
 from pipelines.resources.deployment_records import Record, Records
 from profiling_jobs.errors import Misconfigured
@@ -30,7 +30,7 @@ def settings(more='build = "a:b"'):
 class TestProcesses:
     def test_what_a_killed_command_has_left_ends_with_the_next(self, tmp_path):
         left = self._left(tmp_path)
-        with world._ours(tmp_path) as owner:
+        with local_world._ours(tmp_path) as owner:
             assert owner.running() == (left,)
         assert not left.alive
 
@@ -39,7 +39,7 @@ class TestProcesses:
         plan = Plan("orders", "orders", "live", Function("a:b"), 1, {"in": "a"}, {"out": "b"}, "/c")
         Records(tmp_path / "deployments").save(Record(plan))
         try:
-            with world._ours(tmp_path) as owner:
+            with local_world._ours(tmp_path) as owner:
                 ours = owner.start("sleeper", SLEEP)
             assert left.alive
             assert not ours.alive
@@ -112,22 +112,22 @@ class TestSettings:
     ],
 )
 def test_each_of_several_inputs_has_events_of_its_own(events, found):
-    assert world._events_of(events, "bids") == found
+    assert replays.events_of(events, "bids") == found
 
 
 def test_without_events_the_newest_recording_that_ended_is_played(tmp_path):
     job = settings().jobs["orders"]
     with pytest.raises(Misconfigured, match=r"job\.orders\.events: is not set, and .* launch `record`"):
-        world._events(tmp_path, "orders", job, "events", several=False)
+        replays.events_for(tmp_path, "orders", job, "events", several=False)
     for name, ended in (("100-events", "complete"), ("99-events", "complete"), ("101-events", "")):
         folder = tmp_path / "recordings" / "orders" / name
         folder.mkdir(parents=True)
         (folder / "recording.json").write_text('{"topic": "in", "from_s": 0, "until_s": 9, "first": {}}')
         (folder / "ended.json").write_text(f'{{"how": "{ended}"}}')
-    found = world._events(tmp_path, "orders", job, "events", several=False)
+    found = replays.events_for(tmp_path, "orders", job, "events", several=False)
     assert found == str(tmp_path / "recordings" / "orders" / "100-events")
     generated = settings('build = "a:b"\nevents = "generator:join"').jobs["orders"]
-    assert world._events(tmp_path, "orders", generated, "events", several=False) == "generator:join"
+    assert replays.events_for(tmp_path, "orders", generated, "events", several=False) == "generator:join"
 
 
 class TestSimulated:

@@ -1,0 +1,179 @@
+"""What is a world of real processes on this machine? Kafka, Spark, drivers, and whose they are.
+
+What was running before is left alone; whatever else was started ends on leaving.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields
+from pathlib import Path
+
+from models.quantities import Unknown
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.ports import Clock, Source
+from profiling_jobs.probing.copies import BESIDE
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.recording.recorder import Request
+from profiling_jobs.signals import stage_times
+
+from .owner import Owner
+from .replays import replay
+from .settings import BrokerSettings, JobSettings, Settings
+from .world import STORE, Say, World
+
+RECORDING_S = 120.0  # judgement: beside its duration, for a Spark session on a busy machine
+
+
+class RealClock:
+    """Time itself."""
+
+    def now_s(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, seconds))
+
+
+@contextmanager
+def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> Iterator[World]:
+    """Kafka where the settings name none, Spark, and what drives them. `owner`: of a folder that is taken."""
+    from .resources.kafka import EmbeddedBroker
+    from .resources.kafka_broker import KafkaBroker
+    from .resources.local_deployments import LocalDeployments
+    from .resources.local_executors import LocalExecutors
+    from .resources.local_failures import LocalFailures
+    from .resources.local_metrics import LocalMetrics
+    from .resources.spark import LocalSpark
+    from .resources.sqlite_store import SqliteStore
+
+    with ExitStack() as stack:
+        owner = owner or stack.enter_context(_ours(folder))
+        embedded: EmbeddedBroker | None = None
+        if settings.brokers.bootstrap is None:
+            embedded = EmbeddedBroker(owner)
+            say("starting Kafka")
+            brokers = embedded.ensure()
+        else:
+            brokers = yours(settings.brokers)
+        spark = LocalSpark(owner, settings.spark)
+        say("starting Spark")
+        spark.ensure()
+        broker = stack.enter_context(KafkaBroker(brokers))
+        deployments = LocalDeployments(owner, spark, brokers, settings=settings.spark)
+        stack.enter_context(deployments)
+        executors = LocalExecutors(owner, spark)
+        stack.callback(executors.close)
+        metrics = stack.enter_context(LocalMetrics(broker, deployments, executors))
+        failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))
+        store = stack.enter_context(SqliteStore(owner.folder / STORE))
+        checkpoints = owner.folder / "checkpoints"
+
+        def forget(name: str) -> None:
+            for process in owner.running():
+                if process.role == f"replay.{name}" or process.role.startswith(f"replay.{name}."):
+                    owner.stop(process)
+            with suppress(Misconfigured):  # it was never launched
+                deployments.forget(name)
+            replays = owner.folder / "replays"
+            files = checkpoints / f"{name}{BESIDE}"
+            for left in (replays / name, *replays.glob(f"{name}.*"), checkpoints / name, files):
+                shutil.rmtree(left, ignore_errors=True)
+
+        def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
+            return replay(owner, settings, brokers, name=name, job=job, copy=copy, inputs=inputs)
+
+        def record(name: str, request: Request, *, clock: Clock, say: Say) -> Recorded:
+            return _recorded(owner, settings, brokers, name=name, request=request, clock=clock)
+
+        yield World(
+            kind="local",
+            deployments=deployments,
+            metrics=metrics,
+            broker=broker,
+            failures=failures,
+            store=store,
+            clock=RealClock(),
+            open_source=source,
+            forget=forget,
+            checkpoint=lambda name: str(checkpoints / name),
+            batch_began_s=lambda name, batch: _batch_began_s(deployments.folder(name), batch),
+            stages=lambda name: stage_times.read(*executors.page(name)),
+            record=record,
+            own_topics=embedded is not None,
+            owner=owner,
+        )
+
+
+@contextmanager
+def _ours(folder: Path) -> Iterator[Owner]:
+    """The folder; on leaving everything ends, but for a live job that ran before and what it needs.
+
+    Whatever else a killed command has left is adopted, and ends with us.
+    """
+    from .resources.deployment_records import Records
+
+    owner = Owner(folder).acquire()
+    live = any(
+        record.plan.role == "live" and record.wanted == "running"
+        for record in Records(owner.folder / "deployments").all()
+    )
+    before = owner.running() if live else ()
+    try:
+        yield owner
+    finally:
+        try:
+            if before:
+                known = {(one.pid, one.started_ticks) for one in before}
+                for process in owner.running():
+                    if (process.pid, process.started_ticks) not in known:
+                        owner.stop(process)
+            else:
+                owner.stop_all()
+        finally:
+            owner.release()
+
+
+def _recorded(
+    owner: Owner, settings: Settings, brokers: Brokers, *, name: str, request: Request, clock: Clock
+) -> Recorded:
+    """A Spark driver of its own does it; a cancelled order ends it where it stands."""
+    from .resources.local_replay import LocalRecording
+
+    recording = LocalRecording(owner, name=name, settings=settings.spark)
+    recording.start(request, brokers)
+    until_s = clock.now_s() + request.duration_s + RECORDING_S
+    try:
+        while recording.process is not None and clock.now_s() < until_s:
+            clock.sleep(0.5)
+        if recording.process is not None:
+            raise NotReady(f"recording {name} was not over in time: run it again to go on")
+    finally:
+        recording.stop()
+    found = Recorded.read(request.folder)
+    if not found.ended:
+        raise NotReady(f"recording {name} was cut short: see {owner.log(f'recording.{name}')}")
+    return found
+
+
+def yours(settings: BrokerSettings) -> Brokers:
+    """Brokers that somebody else runs."""
+    names = {field.name for field in fields(Brokers)}
+    return Brokers(**{name: value for name, value in vars(settings).items() if name in names})
+
+
+def _batch_began_s(folder: Path, batch: int) -> float | Unknown:
+    """Spark's own report of the batch: when its trigger fired."""
+    from datetime import datetime
+
+    from profiling_jobs.driver import progress
+
+    for event in progress.read(folder / "progress.jsonl"):
+        report = event.get("progress")
+        if event["event"] == "progress" and report and report.get("batchId") == batch:
+            return datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
+    return Unknown(f"batch {batch} is not in the driver's reports")

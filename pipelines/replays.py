@@ -1,0 +1,107 @@
+"""Where does a copy of a job take its events from, and who sends them?
+
+What the settings name, or else the newest recording of the input. One Spark job sends each input topic its
+share of the rate.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.ports import Source
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.replay.together import Together
+
+from .owner import Owner
+from .settings import JobSettings, Settings
+
+FOREVER_S = 20 * 86_400.0
+
+
+def replay(
+    owner: Owner,
+    settings: Settings,
+    brokers: Brokers,
+    *,
+    name: str,
+    job: JobSettings,
+    copy: str,
+    inputs: Mapping[str, str],
+) -> Source:
+    """One source per input topic, with as large a share of the rate as it has of the records."""
+    from profiling_jobs.replay.sources import open_source
+
+    if len(inputs) == 1:
+        own, topic = next(iter(inputs.items()))
+        events = events_for(owner.folder, name, job, own, several=False)
+        return _replay_one(owner, settings, brokers, copy=copy, topic=topic, events=events)
+    parts: list[tuple[Source, float]] = []
+    folder = owner.folder / "replays" / f"{copy}.shares"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        for number, (own, topic) in enumerate(inputs.items()):
+            events = events_for(owner.folder, name, job, own, several=True)
+            records = open_source(events, folder=folder).records
+            part = _replay_one(owner, settings, brokers, copy=f"{copy}.{number}", topic=topic, events=events)
+            parts.append((part, float(records)))
+        return Together(parts)
+    except BaseException:
+        for part, _ in parts:
+            part.stop()
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replay_one(
+    owner: Owner, settings: Settings, brokers: Brokers, *, copy: str, topic: str, events: str
+) -> Source:
+    from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
+    from profiling_jobs.replay.rates import Schedule
+    from profiling_jobs.replay.replay_plan import Replay
+
+    from .resources.local_replay import LocalReplay
+
+    # Only of the generators we know which field is the time of an event.
+    generated = events.removeprefix("generator:").partition("?")[0].partition("/")[0]
+    plan = Replay(
+        topic=topic,
+        source=events,
+        schedule=Schedule.constant(1.0, duration_s=FOREVER_S),
+        brokers=brokers,
+        folder=owner.folder / "replays" / copy,
+        tasks=1,
+        event_time=EVENT_TIMES.get(generated, "event_time") if events.startswith("generator:") else None,
+    )
+    return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
+
+
+def events_for(folder: Path, name: str, job: JobSettings, own: str, *, several: bool) -> str:
+    """Where the events of one input come from: what the settings say, or else the newest recording of it."""
+    if job.events is not None:
+        return events_of(job.events, own) if several else job.events
+    recordings = folder / "recordings" / name
+    found = {}
+    for each in recordings.glob(f"*-{own}"):
+        began_s = each.name.removesuffix(f"-{own}")
+        if began_s.isdigit() and Recorded.is_one(each) and Recorded.read(each).ended:
+            found[int(began_s)] = each
+    if not found:
+        raise Misconfigured(
+            f"job.{name}.events",
+            f"is not set, and nothing of {own} was recorded: launch `record` on Dagster's page first, or "
+            "name a Parquet path or generator:NAME",
+        )
+    return str(found[max(found)])
+
+
+def events_of(events: str, own: str) -> str:
+    """generator:NAME?options -> generator:NAME/INPUT?options; a folder -> the folder in it."""
+    if not events.startswith("generator:"):
+        return str(Path(events) / own)
+    name, mark, options = events.partition("?")
+    return f"{name}/{own}{mark}{options}"
