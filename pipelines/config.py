@@ -12,30 +12,26 @@ import math
 import re
 import tomllib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.plans import FILES, folder_of
 
-from . import timetable
+from .config_checks import of_job, of_services
+from .declaring import Rule, rule_of
 from .settings import (
     BrokerSettings,
     DeploymentSettings,
     JobSettings,
     MlflowSettings,
-    Rule,
     Settings,
     SparkSettings,
-    rule_of,
 )
 
 JOB_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 """Job names become labels, keys, folders and model names: the strictest of them decides."""
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""What Kafka takes for the name of a topic."""
 
 SECTIONS = {
     "deployment": DeploymentSettings,
@@ -89,7 +85,7 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
         raise WrongSettings(file, (Mistake("the file", at, f"is not valid TOML: {error}"),)) from error
     reader = _Reader(_lines(text), dict(environment))
     sections = {name: reader.section(name, kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
-    reader.check_services(sections["brokers"], sections["spark"])
+    reader.all_wrong(of_services(sections["brokers"], sections["spark"]))
     jobs = reader.jobs(tables.get("job", {}))
     for name in tables.keys() - {*SECTIONS, "job"}:
         near = "; did you mean job.NAME?" if name == "jobs" else _nearest(name, (*SECTIONS, "job.NAME"))
@@ -113,6 +109,10 @@ class _Reader:
         line = self.lines.get(path) or self.lines.get(path.rpartition(".")[0])
         self.mistakes.append(Mistake(path, line, problem))
 
+    def all_wrong(self, problems: Iterable[tuple[str, str]]) -> None:
+        for path, problem in problems:
+            self.wrong(path, problem)
+
     def jobs(self, tables: Any) -> dict[str, JobSettings]:
         if not isinstance(tables, dict):
             self.wrong("job", "must be tables [job.NAME]")
@@ -126,56 +126,9 @@ class _Reader:
             before = len(self.mistakes)
             job = self.section(path, JobSettings, table)
             if len(self.mistakes) == before:
-                self.check_job(path, job)
+                self.all_wrong(of_job(job, path))
             jobs[name] = job
         return jobs
-
-    def check_job(self, path: str, job: JobSettings) -> None:
-        """What no single key can tell."""
-        brought = [way for way, given in _WAYS.items() if given(job)]
-        if len(brought) != 1:
-            said = f"has {' and '.join(brought)}" if brought else "has none"
-            self.wrong(path, f"needs exactly one of script, build, attach = true; it {said}")
-        if not job.inputs:
-            self.wrong(f"{path}.inputs", 'names no topic; for example {events = "orders"}')
-        topics = {own: output for own, output in job.outputs.items() if folder_of(output) is None}
-        for key, named in (("inputs", job.inputs), ("outputs", topics)):
-            for own, topic in named.items():
-                if not TOPIC.fullmatch(topic):
-                    told = f"{own} = {topic!r} is no name for a topic: up to 249 of letters, digits, . _ -"
-                    self.wrong(f"{path}.{key}", told)
-        for topic in sorted(set(job.inputs.values()) & set(job.outputs.values())):
-            self.wrong(f"{path}.outputs", f"the topic {topic!r} is also an input")
-        for own, output in job.outputs.items():
-            if output.startswith(FILES) and not output.startswith(f"{FILES}/"):
-                self.wrong(f"{path}.outputs", f"{own} = {output!r} needs an absolute path behind {FILES}")
-        if not job.scale_out_min <= job.scale_out <= job.scale_out_max:
-            self.wrong(
-                f"{path}.scale_out",
-                f"needs scale_out_min <= scale_out <= scale_out_max, got "
-                f"{job.scale_out_min}, {job.scale_out}, {job.scale_out_max}",
-            )
-        if not job.failure_kinds:
-            self.wrong(f"{path}.failure_kinds", "names none: a promise covers at least one kind of failure")
-        for key, problem in timetable.mistakes(job).items():
-            self.wrong(f"{path}.{key}", problem)
-        if job.attach and job.checkpoint is None:
-            self.wrong(f"{path}.checkpoint", "an attached job needs the path of its checkpoint")
-        if job.attach and job.mode == "apply":
-            self.wrong(f"{path}.mode", "an attached job is not ours to rescale: use observe or recommend")
-
-    def check_services(self, brokers: BrokerSettings, spark: SparkSettings) -> None:
-        """What no single key of theirs can tell."""
-        for address in (brokers.bootstrap or "").split(",") if brokers.bootstrap else ():
-            if not re.fullmatch(r"\s*\S+:\d+\s*", address):
-                told = f"{address!r} is not of the form host:port; for example localhost:9092"
-                self.wrong("brokers.bootstrap", told)
-        if spark.heartbeat_s >= spark.network_timeout_s:
-            self.wrong(
-                "spark.heartbeat_s",
-                f"must be well below network_timeout_s ({spark.network_timeout_s}), or Spark gives up every "
-                f"executor; got {spark.heartbeat_s}",
-            )
 
     def section(self, path: str, kind: type[Any], table: Any) -> Any:
         if not isinstance(table, dict):
@@ -221,11 +174,6 @@ class _Reader:
 
 _DEFAULT = object()
 _PREFIXES = tuple(f"HEADROOM_{name}_" for name in ("DEPLOYMENT", "BROKERS", "SPARK", "MLFLOW", "JOB"))
-_WAYS: dict[str, Callable[[JobSettings], bool]] = {
-    "script": lambda job: job.script is not None,
-    "build": lambda job: job.build is not None,
-    "attach": lambda job: job.attach,
-}
 
 
 def variable_of(path: str) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .config import SECTIONS, variable_of
-from .settings import JobSettings, rule_of
+from .declaring import rule_of
+from .settings import JobSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
