@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .quantities import Unknown
 
@@ -39,6 +39,8 @@ class Observation:
     latency_ms: float | Unknown = NOT_OBSERVED
     cpu: Mapping[str, float] | Unknown = NOT_OBSERVED
     """Per worker, 0…1: the mean share of its CPU (or of its busy time) over the interval."""
+    limited_by: Literal["cpu", "waiting"] | Unknown = NOT_OBSERVED
+    """What the workers will run out of first: processors, or time while they wait for something else."""
     worker_rps: Mapping[str, float] | Unknown = NOT_OBSERVED
     """Per worker: records read per second over the interval."""
     operators: Mapping[str, OperatorRates] | Unknown = NOT_OBSERVED

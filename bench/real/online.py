@@ -27,8 +27,7 @@ from models.optimise.engine import BatchEngine, sustained
 from models.quantities import Interval, Unknown
 from profiling_jobs.probing.copies import Copy
 from profiling_jobs.signals import batch_costs
-from profiling_jobs.signals.executor_signals import limit
-from profiling_jobs.signals.observing import observation
+from profiling_jobs.signals.observing import limited_by, observation
 
 from . import capacity
 from .journal import Journal
@@ -100,13 +99,7 @@ def _watch(lab: Lab, name: str, copy: Copy, truth_rps: float) -> None:
 
 
 def _limit(copy: Copy, start_s: float, end_s: float) -> str:
-    executors = [
-        one
-        for point in copy.watch.timeline.points(start_s, end_s)
-        if not isinstance(point.sample.executors, Unknown)
-        for one in point.sample.executors
-    ]
-    found = limit(executors)
+    found = limited_by(copy.watch.timeline, start_s, end_s)
     return f"unknown: {found.reason}" if isinstance(found, Unknown) else found
 
 

@@ -53,8 +53,9 @@ class Evaluation:
     """Facts for the models, as `fact_to_json` writes them; also kept as measurements and events."""
     observation: Json = field(default_factory=dict)
     """What was seen: `at_s`, `scale_out`, `executors_alive`, `run_id`, `arrival_rps`, `throughput_rps`,
-    `lag_records`, `latency_ms` (95th percentile), `last_commit_at_s`, `hottest_share` (0…1, of the busiest
-    worker), `workers` (how many were read)."""
+    `lag_records`, `latency_ms` (95th percentile), `last_commit_at_s`, `limited_by` (cpu or waiting: what
+    its workers will run out of first), `hottest_share` (0…1, of the busiest worker), `workers` (how many
+    were read)."""
     lag_s: float | Unknown = field(default=Unknown("the lag was not read"))
     """Lag in seconds of input."""
     decision: Json = field(default_factory=lambda: dict(NOT_DECIDED))

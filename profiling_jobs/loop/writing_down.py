@@ -85,8 +85,9 @@ def written_down(
 
 
 def _observed(o: Observation) -> dict[str, Any]:
-    names = ("at_s", "scale_out", "executors_alive", "run_id", "arrival_rps", "throughput_rps")
-    found = {name: getattr(o, name) for name in (*names, "lag_records", "latency_ms", "last_commit_at_s")}
+    rates = ("arrival_rps", "throughput_rps", "lag_records", "latency_ms", "last_commit_at_s")
+    names = ("at_s", "scale_out", "executors_alive", "run_id", *rates, "limited_by")
+    found = {name: getattr(o, name) for name in names}
     workers = o.cpu
     hottest: float | Unknown = workers if isinstance(workers, Unknown) else max(workers.values())
     return {**found, "hottest_share": hottest, "workers": 0 if isinstance(workers, Unknown) else len(workers)}

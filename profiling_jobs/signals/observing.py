@@ -9,6 +9,7 @@ share below 1 (measured: `word-count` at about two thirds, where its slots are n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from models.quantities import Unknown
 from models.workload import Forecast
 
 from ..ports import Status
+from . import executor_signals
 from .timeline import Point, Timeline
 
 Shares = Mapping[str, float] | Unknown
@@ -47,6 +49,7 @@ def observation(
         lag_records=sample.lag_records,
         latency_ms=sample.latency_p95_ms,
         cpu=_larger(_means(load.cpu), _means(load.busy)),
+        limited_by=limited_by(timeline, since_s, at_s),
         worker_rps=_means(load.records_rps),
         forecast=forecast,
         run_id=sample.run_id if isinstance(status, Unknown) else status.run_id,
@@ -58,6 +61,13 @@ def observation(
             else tuple(done.at_s for done in timeline.commits(since_s, at_s) if done.at_s > since_s)
         ),
     )
+
+
+def limited_by(timeline: Timeline, start_s: float, end_s: float) -> Literal["cpu", "waiting"] | Unknown:
+    """What limits the job, by everything that was read of its executors between two moments."""
+    read = [point.sample.executors for point in timeline.points(start_s, end_s)]
+    known = [executors for executors in read if not isinstance(executors, Unknown)]
+    return executor_signals.limit([one for executors in known for one in executors])
 
 
 def _means(columns: Mapping[str, Array]) -> Shares:

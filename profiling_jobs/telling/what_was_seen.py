@@ -7,6 +7,11 @@ from models.quantities import Unknown
 from ..loop.evaluation_record import Evaluation
 from .in_words import between, count, is_known, lasting, percent, told, why_unknown
 
+LIMITED = {
+    "cpu": "the processor limits it",
+    "waiting": "it waits more than it computes, its slots limit it",
+}
+
 
 def seen(e: Evaluation) -> tuple[tuple[str, str], ...]:
     """Name and value of each; what could not be read says why."""
@@ -39,6 +44,8 @@ def _executors(e: Evaluation) -> str:
     parts.append(f"{alive} alive" if is_known(alive) else "how many are alive is unknown")
     if is_known(busiest):
         parts.append(f"the busiest is busy {percent(min(float(busiest or 0.0), 1.0))} of the time")
+    if (limit := e.observation.get("limited_by")) in LIMITED:
+        parts.append(LIMITED[limit])
     return ", ".join(parts)
 
 

@@ -112,6 +112,14 @@ def test_the_worker_share_is_the_one_that_runs_out_first(
     assert seen.executors_alive == 2
 
 
+@pytest.mark.parametrize(("cpu", "busy", "limit"), [(0.5, 0.55, "cpu"), (0.1, 0.6, "waiting")])
+def test_what_will_run_out_is_seen(cpu: float, busy: float, limit: str) -> None:
+    workers = (ExecutorSample("a", "running", cpu, busy, 10.0),)
+    seen = observation(timeline(executors=workers), since_s=40.0, status=RUNNING)
+    assert not isinstance(seen, Unknown)
+    assert seen.limited_by == limit
+
+
 def test_nothing_new_is_no_observation() -> None:
     assert isinstance(observation(Timeline(), since_s=0.0), Unknown)
     old = observation(timeline(), since_s=60.0)

@@ -89,7 +89,7 @@ def tick(**changes: Any) -> Evaluation:
         "observation": {
             "at_s": AT_S, "scale_out": 4, "executors_alive": 4, "run_id": "r", "arrival_rps": 1912.4,
             "throughput_rps": 1900.0, "lag_records": 5737.0, "latency_ms": 2400.0, "last_commit_at_s": AT_S,
-            "hottest_share": 0.4781, "workers": 4,
+            "limited_by": "waiting", "hottest_share": 0.4781, "workers": 4,
         },
         "lag_s": 3.0,
         "decision": {
@@ -195,7 +195,10 @@ class TestAQuietTick:
         seen = dict(explained(tick(), shown=shown).seen)
         assert seen["load"] == "1,912 records/s arrive"
         assert seen["lag"] == "5,737 records wait, 3 s of input"
-        assert seen["executors"] == "4 declared, 4 alive, the busiest is busy 47.8 % of the time"
+        assert seen["executors"] == (
+            "4 declared, 4 alive, the busiest is busy 47.8 % of the time, "
+            "it waits more than it computes, its slots limit it"
+        )
         assert "at most 2,000 records/s (1,900 – 2,100) within the next 4 min 30 s" in seen["forecast"]
 
 
