@@ -82,6 +82,7 @@ class World:
             checkpoint=self.checkpoint,
             forget=self.forget,
             stages=self.stages,
+            rescales_live=job.rescale == "live",
         )
 
     def partitions(self, plan: Plan) -> dict[str, int]:

@@ -71,6 +71,12 @@ class TestSettings:
         with pytest.raises(Misconfigured, match=r"job\.orders\.attach"):
             job_plans.live_plan("orders", job, folder=tmp_path)
 
+    @pytest.mark.parametrize(("rescale", "live"), [("live", True), ("restart", False)])
+    def test_copies_are_rescaled_as_the_job_is(self, rescale, live, tmp_path):
+        found = settings(f'build = "a:b"\nrescale = "{rescale}"')
+        with world.opened(found, tmp_path / ".headroom") as here:
+            assert here.around("orders", found.jobs["orders"]).rescales_live is live
+
     def test_the_search_visits_sizes_between_the_bounds_with_the_strategy_that_is_set(self):
         found = settings()
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
