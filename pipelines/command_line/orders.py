@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
+from models.wording import executors
 from pipelines import times
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Directive
-from profiling_jobs.telling.in_words import executors, lasting
+from profiling_jobs.telling.in_words import lasting
 
 from . import page, subject
 from .subject import Subject

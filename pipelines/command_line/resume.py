@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from models.wording import executors
 from pipelines import times
-from profiling_jobs.telling.in_words import executors
 
 from . import orders, subject
 

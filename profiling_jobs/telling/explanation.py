@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from models.quantities import Unknown
+from models.wording import executors
 
 from ..loop.evaluation_record import Evaluation
 from .in_words import (
     capital,
-    executors,
     is_known,
     kind,
     lasting,

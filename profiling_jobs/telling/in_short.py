@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from models.quantities import Unknown
+from models.wording import executors
 
 from ..loop.evaluation_record import Evaluation
-from .in_words import brief_s, count, executors, is_known
+from .in_words import brief_s, count, is_known
 
 VERB = re.compile(
     r"(mode \w+, would scale to \d+ executors: )?((hold|scale (out|in) from \d+ to) \d+ executors:? )?"

@@ -29,6 +29,7 @@ KINDS = {
     "live_in": "removing executors while it runs",
     "restart_out": "a restart with more executors",
     "restart_in": "a restart with fewer executors",
+    "standstill": "a standstill",
 }
 
 
@@ -55,11 +56,6 @@ def brief_s(seconds: float) -> str:
 def count(value: float) -> str:
     """`1,180`; small ones keep a digit: `4.2`."""
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def executors(number: int) -> str:
-    """`1 executor`, `4 executors`."""
-    return f"{number} executor{'' if number == 1 else 's'}"
 
 
 def percent(share: float) -> str:

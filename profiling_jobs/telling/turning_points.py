@@ -17,8 +17,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from models.wording import executors
+
 from ..loop.evaluation_record import Evaluation
-from .in_words import brief_s, count, executors, is_known
+from .in_words import brief_s, count, is_known
 from .verdict_in_words import promised_s
 
 LOAD = ("recovery", "observed", "forecast", "rescale")

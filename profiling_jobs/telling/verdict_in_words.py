@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from models.wording import executors
+
 from ..loop.evaluation_record import Evaluation
-from .in_words import between, brief_s, capital, count, executors, is_known, kind, lasting, percent
+from .in_words import between, brief_s, capital, count, is_known, kind, lasting, percent
 
 AGAINST = {
     "capacity": "its capacity is not known",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from models.wording import executors
+
 from ..loop.evaluation_record import Evaluation
-from .in_words import capital, executors, is_known, why_unknown
+from .in_words import capital, is_known, why_unknown
 from .turning_points import turning_points
 
 Shown = Callable[[float], str]
