@@ -56,10 +56,10 @@ def failure_drills(
     context: dg.AssetExecutionContext, config: Drills, desk: dg.ResourceParam[Desk]
 ) -> dg.MaterializeResult:
     """Failures caused on purpose, on a copy of the job: downtime and recovery, beside what was predicted."""
-    live = True if config.live else None
     found = ordered(
-        context, desk, "drill", context.partition_key, kind=config.kind, scale_out=config.scale_out,
-        rate_rps=config.rate_rps, repeats=config.repeats, live=live,
+        context, desk, "drill", context.partition_key, kinds=_alone(config.kind),
+        scale_outs=_alone(config.scale_out), rates_rps=_alone(config.rate_rps), repeats=config.repeats,
+        live=True if config.live else None,
     )  # fmt: skip
     return dg.MaterializeResult(metadata=of_drills(found["drills"], kept=found["kept"]))
 
@@ -105,6 +105,10 @@ def table(drills: Sequence[Json]) -> str:
         recovery = "never" if one["recovery_s"] is None else _said(one["recovery_s"])
         lines.append(f"{head}| {_said(one['downtime_s'])} | {recovery} | {said} |")
     return "\n".join(lines)
+
+
+def _alone(value: Any) -> list[Any] | None:
+    return None if value is None else [value]
 
 
 def _predicted(drill: Json) -> Json:

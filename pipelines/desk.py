@@ -6,7 +6,7 @@ hours: it is carried out in the owner, survives whoever gave it, and is asked af
 over the desk is plain JSON. In the owner's own process the desk is `desk_here.HereDesk`, elsewhere
 `desk_line.DeskClient`; both pass the same suite.
 
-    result = carried_out(desk, "drill", "orders", kind="driver_kill", scale_out=4, rate_rps=30_000, say=print)
+    result = carried_out(desk, "drill", "orders", kinds=["driver_kill"], rates_rps=[30_000], say=print)
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     "profile": {"scale_outs": "wholes?", "budget_executor_s": "number?"},
     "probe": {"scale_out": "whole", "rate_rps": "number"},
     "drill": {
-        "kind": "text?",
-        "scale_out": "whole?",
-        "rate_rps": "number?",
+        "kinds": "texts?",
+        "scale_outs": "wholes?",
+        "rates_rps": "numbers?",
         "repeats": "whole?",
+        "budget_executor_s": "number?",
         "live": "yes?",
     },
 }
 """Order -> what belongs to it, and of which sort; `?`: may be left out."""
 
+LISTS = {"wholes": "whole numbers", "numbers": "numbers", "texts": "words"}
 POLL_S = 0.25  # judgement: an order takes seconds at least
 
 
@@ -156,10 +158,10 @@ def checked(what: str, details: Json) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, sort: str) -> Any:
-    if sort == "wholes":
+    if sort in LISTS:
         if not isinstance(value, list | tuple) or not value:
-            raise Misconfigured(name, f"must be a list of whole numbers, got {value!r}")
-        return [_checked(name, one, "whole") for one in value]
+            raise Misconfigured(name, f"must be a list of {LISTS[sort]}, got {value!r}")
+        return [_checked(name, one, sort.removesuffix("s")) for one in value]
     if sort == "yes":
         if not isinstance(value, bool):
             raise Misconfigured(name, f"must be true or false, got {value!r}")

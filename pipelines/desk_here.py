@@ -26,8 +26,9 @@ from profiling_jobs.signals.sampler import EVERY_S, Rounds, Sampler
 
 from . import timetable
 from .desk import Json, checked
+from .desk_means import Means
 from .desk_orders import Orders
-from .desk_work import Work
+from .desk_work import WORK, alone
 from .drills import finite
 from .job_loop import ChampionsInCharge, control_settings
 from .settings import Settings
@@ -61,10 +62,10 @@ class HereDesk:
             blackout=partial(timetable.blackouts, settings),
         )
         self._orders = Orders(taking_part=self._as_part)
-        self._work = Work(
-            world,
-            settings,
-            folder,
+        self._means = Means(
+            world=world,
+            settings=settings,
+            folder=folder,
             loop=self.loop,
             champions=self.champions,
             control_settings=self.control_settings,
@@ -118,7 +119,7 @@ class HereDesk:
             if window is not None:
                 raise NotReady(f"{job} is in a blackout window, {window.why}: no {what} is begun in it")
         return self._orders.begin(
-            what, job, details, lambda order: finite(self._work.of(what)(order)), alone=Work.alone(what, job)
+            what, job, details, lambda order: finite(WORK[what](self._means, order)), alone=alone(what, job)
         )
 
     def order(self, id: str, *, since: int = 0) -> Json:

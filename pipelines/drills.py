@@ -1,4 +1,4 @@
-"""What do the models know before a drill, did it keep the promise, and how is it told to a machine?"""
+"""What do the models know before a drill, may it be run, did it keep the promise, how is it told?"""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.quantities import Unknown
+from profiling_jobs.drills import drilling
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.drills.drill_prediction import Models
+from profiling_jobs.errors import Unsafe
 from profiling_jobs.learning import training
 from profiling_jobs.learning.champions import Champions
 from profiling_jobs.learning.engine_inputs import EngineInputs
 from profiling_jobs.ports import Store
 from profiling_jobs.probing import profiling_record
 
-from . import job_plans
+from . import job_plans, timetable
 from .settings import JobSettings
 
 SHARES = (0.5, 0.75)
@@ -47,6 +49,19 @@ def known_models(
     return Models(capacity, downtime, engine.overhead_s, limit, job.trigger_s)
 
 
+def refuse_live(name: str, job: JobSettings, *, now_s: float) -> None:
+    """Unsafe where the live job may not be hurt, or not now."""
+    if not job.allow_live_drills:
+        raise Unsafe(
+            f"job.{name}.allow_live_drills is false: the live job is not hurt. Drill a copy, or set it to "
+            "true"
+        )
+    if (window := timetable.blackout(job, now_s)) is not None:
+        raise Unsafe(
+            f"{name} is in the blackout {window.why}: the live job is not hurt. Drill a copy, or wait"
+        )
+
+
 def kept(outcome: Outcome, *, target_s: float) -> bool:
     """Whether it recovered within the target."""
     return not isinstance(outcome.event, Unknown) and outcome.event.recovery_s <= target_s
@@ -60,6 +75,7 @@ def as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
         "scale_out": outcome.scale_out,
         "rate_rps": None if isinstance(rate, Unknown) else rate,
         "kept": kept(outcome, target_s=target_s),
+        "said": drilling.described(outcome),
     }
     if isinstance(event, Unknown):
         return row | {"invalid": event.reason}

@@ -12,10 +12,11 @@ import pytest
 from models.control import Blackout
 from models.quantities import Unknown
 from models.simulation import sampling
-from pipelines import config, desk_work, world
+from pipelines import config, desk_drills, timetable, world
 from pipelines.desk import awaited, carried_out
 from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient, DeskServer
+from pipelines.desk_means import Means
 from pipelines.owner import Owner
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
@@ -172,7 +173,9 @@ class TestCopies:
 
     def test_a_drill_tells_downtime_and_recovery(self, office):
         office.launched()
-        done = carried_out(office.desk, "drill", "orders", kind="driver_kill", scale_out=2, rate_rps=500.0)
+        done = carried_out(
+            office.desk, "drill", "orders", kinds=["driver_kill"], scale_outs=[2], rates_rps=[500.0]
+        )
         (row,) = done["drills"]
         assert (row["kind"], row["scale_out"], row["kept"]) == ("driver_kill", 2, True)
         assert 0.0 < row["downtime_s"] <= row["recovery_s"]
@@ -181,17 +184,17 @@ class TestCopies:
 
     def test_without_a_rate_the_capacity_must_be_known(self, office):
         office.launched()
-        with pytest.raises(Misconfigured, match=r"^drill\.rate_rps: is needed"):
+        with pytest.raises(Misconfigured, match=r"^drill\.rates_rps: is needed"):
             carried_out(office.desk, "drill", "orders")
 
     def test_the_live_job_is_not_hurt_unless_that_is_allowed(self, office):
         office.launched()
         with pytest.raises(Unsafe, match="allow_live_drills"):
-            carried_out(office.desk, "drill", "orders", kind="driver_kill", live=True)
+            carried_out(office.desk, "drill", "orders", kinds=["driver_kill"], live=True)
 
     def test_live_drills_end_where_a_blackout_begins(self, office, monkeypatch):
         office.launched()
-        run, hurt = [], desk_work.Work._job
+        run, hurt = [], Means.job
 
         def drilled(subject, kind, **given):
             run.append(kind)
@@ -200,10 +203,10 @@ class TestCopies:
         def window(job, now_s):
             return Blackout("payday") if run and job.allow_live_drills else None
 
-        monkeypatch.setattr(desk_work, "run_drill", drilled)
-        monkeypatch.setattr(desk_work.timetable, "blackout", window)
+        monkeypatch.setattr(desk_drills, "run_drill", drilled)
+        monkeypatch.setattr(timetable, "blackout", window)
         monkeypatch.setattr(
-            desk_work.Work, "_job", lambda self, order: replace(hurt(self, order), allow_live_drills=True)
+            Means, "job", lambda self, order: replace(hurt(self, order), allow_live_drills=True)
         )
         lines = []
         done = carried_out(office.desk, "drill", "orders", live=True, say=lines.append)
@@ -216,7 +219,7 @@ class TestOrders:
         office.launched()
         id = office.desk.begin("profile", "orders")
         with pytest.raises(NotReady, match=rf"profile of orders is under way \(order {id}\)"):
-            office.desk.begin("drill", "orders", kind="driver_kill", scale_out=1, rate_rps=100.0)
+            office.desk.begin("drill", "orders", kinds=["driver_kill"], scale_outs=[1], rates_rps=[100.0])
         office.desk.cancel(id)
         assert ended(office.desk, id)["state"] == "cancelled"
         assert (office.copies(), office.scratch()) == ([], [])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from click.testing import CliRunner
 
 from models.quantities import Unknown
 from models.simulation import sampling
+from pipelines import config
 from pipelines.command_line import main
+from pipelines.desk import carried_out
 from pipelines.owner import Owner
 from pipelines.processes import identify
 from pipelines.resources.deployment_records import Record, Records
+from pipelines.serving import served
 from profiling_jobs.ports import Function, Plan
 
 TOML = """
@@ -31,7 +35,9 @@ max_offsets_per_trigger = 2000
 scale_out = 2
 events = "generator:enrichment"
 recovery_target_s = 180
+profile_budget_executor_s = 200000
 """
+LIVE = TOML + "allow_live_drills = true\n"
 
 
 @pytest.fixture
@@ -41,6 +47,15 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
     (tmp_path / "headroom.toml").write_text(TOML)
     return tmp_path
+
+
+@contextmanager
+def serving(project, toml=TOML):
+    """Somebody who owns the folder, as `headroom serve` does."""
+    (project / "headroom.toml").write_text(toml)
+    settings = config.parse(toml, environment={})
+    with served(settings, file=project / "headroom.toml", folder=project / ".headroom") as office:
+        yield office
 
 
 def headroom(*arguments):
@@ -53,7 +68,7 @@ class TestDrill:
     def test_a_drill_on_a_copy(self, project):
         result = headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600", "--json")
         assert result.exit_code == 0, result.output
-        (drill,) = json.loads(result.output)["drills"]
+        (drill,) = json.loads(result.stdout)["drills"]
         assert (drill["kind"], drill["scale_out"], drill["kept"]) == ("driver_kill", 2, True)
         assert 0 < drill["downtime_s"] <= drill["recovery_s"] < 180
         assert drill["details"]["recorded"]["spark.network.timeout"] == "20s"
@@ -90,18 +105,18 @@ class TestDrill:
         assert said in result.output
         assert "Traceback" not in result.output
 
-    def test_the_live_job_is_drilled_where_that_is_allowed_and_it_runs(self, project):
-        (project / "headroom.toml").write_text(TOML + "allow_live_drills = true\n")
+    def test_the_live_job_is_drilled_by_its_owner_alone(self, project):
+        (project / "headroom.toml").write_text(LIVE)
         result = headroom("drill", "enrichment", "--on-live")
         assert result.exit_code == 2
-        assert "does not run here" in result.output
+        assert "nobody owns .headroom now" in result.output
+        assert "start it with `headroom serve` --launch enrichment" in result.output
 
-    def test_while_somebody_serves_the_drill_is_launched_on_dagsters_page(self, project):
-        (project / "headroom.toml").write_text(TOML.replace('"simulated"', '"local"'))
-        with Owner(project / ".headroom", command="headroom serve"):
+    def test_an_owner_that_takes_no_orders_is_named(self, project):
+        with Owner(project / ".headroom", command="headroom cleanup"):
             result = headroom("drill", "enrichment", "--rate-rps", "500")
         assert result.exit_code == 2
-        assert "launch `drill` for the partition enrichment on Dagster's page" in result.output
+        assert "(headroom cleanup), which does not serve a desk" in result.output
 
     def test_the_live_job_is_not_hurt_in_a_blackout(self, project):
         (project / "headroom.toml").write_text(
@@ -110,6 +125,66 @@ class TestDrill:
         result = headroom("drill", "enrichment", "--on-live")
         assert result.exit_code == 2
         assert "is in the blackout daily 00:00-24:00" in result.output
+
+
+class TestWhileSomebodyServes:
+    def test_the_owner_drills_a_copy_and_its_lines_are_told(self, project):
+        with serving(project) as office:
+            result = headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600", "--json")
+            (order,) = office.desk.status()["orders"]
+        assert result.exit_code == 0, result.output
+        assert (order["what"], order["state"]) == ("drill", "done")
+        (drill,) = json.loads(result.stdout)["drills"]
+        assert (drill["kind"], drill["kept"]) == ("driver_kill", True)
+        assert result.stderr.splitlines() == ["1 drill on a copy of enrichment", drill["said"]]
+
+    def test_the_owner_drills_the_live_job_where_that_is_allowed(self, project):
+        with serving(project, LIVE) as office:
+            result = headroom("drill", "enrichment", "--on-live", "--kind", "driver_kill")
+            assert result.exit_code == 2
+            assert "does not run here: start it first" in result.output
+            carried_out(office.desk, "launch", "enrichment")
+            office.world.flow("orders", 600.0)
+            result = headroom("drill", "enrichment", "--on-live", "--kind", "driver_kill")
+            ((event, details),) = office.world.store.events("enrichment")
+        assert result.exit_code == 0, result.output
+        assert "driver_kill, 2 executors at 600 records/s: down" in result.stdout
+        assert (event.kind, details["on"], details["deployment"]) == ("driver_kill", "live", "enrichment")
+
+    def test_the_owner_refuses_where_it_is_not_allowed(self, project):
+        with serving(project):
+            result = headroom("drill", "enrichment", "--on-live")
+        assert result.exit_code == 2
+        assert "job.enrichment.allow_live_drills is false" in result.output
+
+    def test_what_the_owner_cannot_make_sense_of_is_said_in_the_commands_words(self, project):
+        with serving(project):
+            result = headroom("drill", "enrichment")
+        assert result.exit_code == 2
+        assert "Error: --rate-rps: is needed" in result.output
+
+    def test_ctrl_c_gives_it_up(self, project):
+        with serving(project) as office:
+            command = [sys.executable, "-c", "from pipelines.command_line import main; main()"]
+            drill = subprocess.Popen(
+                [*command, "drill", "enrichment", "--rate-rps", "600", "--repeats", "200"],
+                cwd=project,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert drill.stderr.readline() == "400 drills on a copy of enrichment\n"
+            drill.send_signal(signal.SIGINT)
+            _, said = drill.communicate(timeout=30)
+            (order,) = office.desk.status()["orders"]
+            until = time.monotonic() + 30
+            while office.desk.order(order["id"])["state"] == "running" and time.monotonic() < until:
+                time.sleep(0.02)
+            assert office.desk.order(order["id"])["state"] == "cancelled"
+            assert (office.world.deployments.names(), office.world.failures.active()) == ((), ())
+        assert "given up: what was injected is cleared, and the copies are stopped" in said
+        assert "Traceback" not in said
+        assert drill.returncode == 1
 
 
 @pytest.mark.fast

@@ -1,0 +1,133 @@
+"""Which drills does an order ask for, may they be run, and what came of them?
+
+On a copy, within a budget of executor-seconds; on the live job only where `allow_live_drills` says so, and
+outside every blackout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.quantities import FAILURE_KINDS, Unknown
+from models.wording import counted
+from profiling_jobs.drills import drilling
+from profiling_jobs.drills.drill import Outcome, Subject
+from profiling_jobs.drills.drill import run as run_drill
+from profiling_jobs.drills.drill_prediction import Models
+from profiling_jobs.drills.drilling import Drilling, DrillPlan
+from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.signals.watching import Watch
+
+from . import drills, job_plans, timetable
+from .desk_means import Found, Means
+from .desk_orders import Order
+from .settings import JobSettings
+
+BUDGET = "profile_budget_executor_s"
+"""Of the job: what a profile may cost, and a round of drills on a copy."""
+
+
+def drill(means: Means, order: Order) -> Found:
+    """Every kind at every size and rate on a copy, or one after the other on the live job."""
+    name, job, details = order.job, means.job(order), order.details
+    kinds = tuple(details.get("kinds", job.failure_kinds))
+    for kind in kinds:
+        if kind not in FAILURE_KINDS:
+            raise Misconfigured("drill.kinds", f"'{kind}' is none; there is {', '.join(FAILURE_KINDS)}")
+    models = drills.known_models(means.world.store, name, job, champions=means.champions.champions(name))
+    if details.get("live"):
+        drills.refuse_live(name, job, now_s=means.world.clock.now_s())
+        found = _on_live(means, order, models, kinds=kinds * details.get("repeats", 1))
+    else:
+        found = _on_copy(means, order, models, kinds=kinds)
+    rows = [drills.as_data(one, target_s=job.recovery_target_s) for one in found]
+    return {"drills": rows, "kept": bool(rows) and all(row["kept"] for row in rows)}
+
+
+def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
+    world, name, job = means.world, order.job, means.job(order)
+    template = job_plans.live_plan(name, job, folder=means.folder)
+    budget = order.details.get("budget_executor_s", job.profile_budget_executor_s)
+    plan = _planned(order, job, models, kinds=kinds, budget=budget)
+    done = 0
+
+    def say(line: str) -> None:
+        nonlocal done
+        done += 1
+        order.say(line, share=done / len(plan.cells))
+
+    order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
+    return Drilling(
+        template,
+        means.around(order),
+        failures=world.failures,
+        partitions=world.partitions(template),
+        rules=job_plans.rules(job),
+        settings=job_plans.drill_settings(job, means.settings.spark),
+        batch_began_s=world.batch_began_s,
+        say=say,
+    ).run(plan, models=models, budget_executor_seconds=budget)
+
+
+def _planned(
+    order: Order, job: JobSettings, models: Models | None, *, kinds: Sequence[str], budget: float
+) -> DrillPlan:
+    details = order.details
+    rates = {
+        size: tuple(map(float, details["rates_rps"]))
+        if "rates_rps" in details
+        else _usual_rates(order.job, models, size)
+        for size in details.get("scale_outs", (job.scale_out,))
+    }
+    plan = drilling.planned(
+        kinds=kinds, rates_rps=rates, repeats=details.get("repeats", 1), budget_executor_seconds=budget
+    )
+    whose = "drill.budget_executor_s" if "budget_executor_s" in details else f"job.{order.job}.{BUDGET}"
+    if not plan.cells:
+        least = min(rates) * drilling.DRILL_S
+        raise Misconfigured(whose, f"{budget:g} is not enough for one drill, which may take {least:g}")
+    if plan.left_out:
+        order.say(
+            f"{counted(plan.left_out, 'drill')} left out: the budget of {budget:,.0f} executor-seconds "
+            f"({whose}) has no room for more than {len(plan.cells)}"
+        )
+    return plan
+
+
+def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ...]:
+    capacity = Unknown(f"{name} was never profiled") if models is None else models.capacity.predict(size)
+    if isinstance(capacity, Unknown):
+        raise Misconfigured("drill.rates_rps", f"is needed, for the capacity is unknown: {capacity.reason}")
+    return tuple(share * capacity.mid for share in drills.SHARES)
+
+
+def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
+    world, name, job = means.world, order.job, means.job(order)
+    if name not in world.deployments.names():
+        raise NotReady(f"{name} does not run here: start it first, or drill a copy")
+    around = means.around(order)
+    found: list[Outcome] = []
+    for number, kind in enumerate(kinds):
+        window = timetable.blackout(job, world.clock.now_s())
+        if window is not None:  # it has begun since the first one
+            order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
+            break
+        with means.unwatched(name):
+            watch = Watch(
+                name,
+                scale_out=world.deployments.status(name).declared_scale_out,
+                metrics=around.metrics,
+                deployments=world.deployments,
+            )
+            outcome = run_drill(
+                Subject(name, watch, "live", batch_began_s=lambda batch: world.batch_began_s(name, batch)),
+                kind,
+                failures=world.failures,
+                clock=around.clock,
+                settings=job_plans.drill_settings(job, means.settings.spark),
+            )
+        outcome = drilling.with_prediction(outcome, models)
+        drilling.keep(around, name, outcome)
+        order.say(drilling.described(outcome), share=len(found) / len(kinds))
+        found.append(outcome)
+    return found

@@ -1,0 +1,50 @@
+"""With what does the owner carry out an order?
+
+The world, the settings and the control loop of one owner, and the clock on which an order can be given up at
+any moment; what was begun by then is put away by whoever began it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from models import control
+from profiling_jobs.loop.ground import Loop
+from profiling_jobs.probing.copies import Surroundings
+
+from .desk_orders import Order, OrderClock
+from .job_loop import ChampionsInCharge
+from .settings import JobSettings, Settings
+from .world import World
+
+LOOK_S = 1.0  # how often it is looked how something is going; judgement
+Found = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Means:
+    """Everything that an order may make use of."""
+
+    world: World
+    settings: Settings
+    folder: Path
+    loop: Loop
+    champions: ChampionsInCharge
+    control_settings: Callable[[str], control.Settings]
+    unwatched: Callable[[str], Any]
+    """A context in which nobody else samples this deployment."""
+
+    def job(self, order: Order) -> JobSettings:
+        """The table of the order's job."""
+        return self.settings.jobs[order.job]
+
+    def clock(self, order: Order) -> OrderClock:
+        """The world's, on which an order that is given up wakes."""
+        return OrderClock(self.world.clock, order)
+
+    def around(self, order: Order) -> Surroundings:
+        """What copies of the order's job need."""
+        return replace(self.world.around(order.job, self.job(order)), clock=self.clock(order))

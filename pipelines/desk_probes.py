@@ -1,0 +1,132 @@
+"""How does the owner measure what a copy of a job sustains: a whole search, or one point again?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from models import probing
+from models.probing import Probe, Result
+from models.quantities import Misuse, Unknown
+from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.probing.copies import Copies
+from profiling_jobs.probing.probe import ProbeRun
+from profiling_jobs.probing.profiling import Profiling
+from profiling_jobs.probing.profiling_record import measurement
+
+from . import job_plans
+from .desk_means import LOOK_S, Found, Means
+from .desk_orders import Order
+
+
+def profile(means: Means, order: Order) -> Found:
+    """Search the capacity, from where the last search was interrupted."""
+    world, name, job = means.world, order.job, means.job(order)
+    template = job_plans.live_plan(name, job, folder=means.folder)
+    search = job_plans.search(name, job, means.settings.spark)
+    try:
+        if sizes := order.details.get("scale_outs"):
+            search = replace(search, scale_outs=tuple(sizes))
+        if budget := order.details.get("budget_executor_s"):
+            search = replace(search, budget_executor_seconds=budget)
+    except Misuse as wrong:
+        raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
+    told = 0
+
+    def progress(state: probing.State, text: str) -> None:
+        nonlocal told
+        order.say(text, share=probing.progress(state).fraction)
+        for result in state.results[told:]:
+            order.found(_fact(means, name, result))
+        told = len(state.results)
+
+    state = Profiling(
+        template,
+        search,
+        means.around(order),
+        partitions=world.partitions(template),
+        rules=job_plans.rules(job),
+        progress=progress,
+    ).run()
+    reached = probing.progress(state)
+    found = {
+        str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
+        for size, one in probing.estimates(state).items()
+    }
+    return {
+        "why_done": state.done,
+        "text": reached.text,
+        "spent_executor_s": reached.spent_executor_seconds,
+        "probes": len(state.results),
+        "capacity_rps": found,
+    }
+
+
+def probe(means: Means, order: Order) -> Found:
+    """One probe on a copy of its own, with no search around it."""
+    world, name, job = means.world, order.job, means.job(order)
+    template = job_plans.live_plan(name, job, folder=means.folder)
+    search, around = job_plans.search(name, job, means.settings.spark), means.around(order)
+    size, rate = order.details["scale_out"], float(order.details["rate_rps"])
+    probe = Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
+    copies = Copies(template, around, partitions=world.partitions(template))
+    began_s = around.clock.now_s()
+    try:
+        if problems := copies.clear():
+            raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
+        order.say(f"{size} executors at {rate:,.0f} records/s")
+        copy = copies.launch(size)
+        run = ProbeRun(
+            probe,
+            watch=copy.watch,
+            source=copy.source,
+            clock=around.clock,
+            rules=job_plans.rules(job),
+            fresh=True,
+        )
+        steps = run.steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                result: Result = finished.value
+                break
+            around.clock.sleep(LOOK_S)
+            took = around.clock.now_s() - began_s
+            order.at(min(0.99, took / (search.warm_up_s + search.probe_s)))
+    finally:
+        for problem in copies.clear():
+            order.say(f"left behind: {problem}")
+    result = replace(result, executor_seconds=size * (around.clock.now_s() - began_s))
+    fact = _fact(means, name, result)
+    if not result.valid:
+        raise NotReady(f"the probe shows nothing: {result.reason}")
+    order.say(f"{result.verdict}, {result.value_rps:,.0f} records/s")
+    around.store.add_measurement(name, fact["key"], measurement(result), at_s=fact["at_s"])
+    order.found(fact)
+    return fact
+
+
+def _fact(means: Means, name: str, result: Result) -> dict[str, Any]:
+    probe = result.probe
+    return {
+        "fact": "probe",
+        "key": point_key(name, probe.scale_out, probe.rate_rps),
+        "number": probe.number,
+        "at_s": means.world.clock.now_s(),
+        "scale_out": probe.scale_out,
+        "rate_rps": probe.rate_rps,
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "offered_rps": result.offered_rps,
+        "throughput_rps": result.throughput_rps,
+        "standard_error_rps": result.standard_error_rps,
+        "latency_ms": result.latency_ms,
+        "duration_s": probe.probe_s,
+        "executor_seconds": result.cost,
+    }
+
+
+def point_key(job: str, scale_out: int, rate_rps: float) -> str:
+    """How people name a profiling point: orders/e4/r30000."""
+    return f"{job}/e{scale_out}/r{rate_rps:.0f}"
