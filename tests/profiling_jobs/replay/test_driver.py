@@ -17,10 +17,12 @@ from models.quantities import Misuse, Unknown
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import Misconfigured
-from profiling_jobs.replay import driver, replay_plan
-from profiling_jobs.replay.driver import Director, Task, prepared
+from profiling_jobs.replay import director, replay_plan
+from profiling_jobs.replay.director import Director
+from profiling_jobs.replay.driver import prepared
 from profiling_jobs.replay.rates import MICROS, Schedule
 from profiling_jobs.replay.replay_plan import Control, Replay
+from profiling_jobs.replay.tasks import Task
 
 AT_MS = 1_700_000_000_000
 BROKERS = Brokers("127.0.0.1:9092")
@@ -232,4 +234,4 @@ def test_a_plan_that_makes_no_sense_is_refused_by_name(
 def test_a_source_that_is_slower_than_commanded_has_not_reached_its_rate() -> None:
     assert replay_plan.Achieved(99.0, 100.0).reached is True
     assert replay_plan.Achieved(98.9, 100.0).reached is False
-    assert driver.OVERTIME_S > 120, "Kafka's producer gives up first"
+    assert director.OVERTIME_S > 120, "Kafka's producer gives up first"

@@ -1,0 +1,97 @@
+"""When does a replay begin, and how much of what was commanded has reached the broker?
+
+Once a second the driver asks the broker for its end offsets and writes what was achieved beside what was
+commanded: what a task has handed over may still be on its way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from ..driver.orders import read_json, write_json
+from ..errors import NotReady
+from ..signals.log_offsets import LogOffsets
+from . import replay_plan
+from .rates import MICROS
+from .replay_plan import Replay
+from .tasks import ScheduleFile
+
+START_IN_S = 0.5  # judgement: every task has seen by then when it begins
+OVERTIME_S = 150.0  # Kafka's producer gives a record up after 120 s
+
+
+class Director(threading.Thread):
+    """Gives the start once every task is ready, and reports every second what has reached the broker."""
+
+    def __init__(self, replay: Replay, offsets: LogOffsets) -> None:
+        super().__init__(name="headroom-replay", daemon=True)
+        self._replay, self._offsets = replay, offsets
+        self._schedule_file = ScheduleFile(replay.folder)
+        self._over = threading.Event()
+        self._base: dict[int, int] = {}
+        self._start_s = 0.0
+        self._before: tuple[float, int] | None = None
+
+    def run(self) -> None:
+        ready = [self._replay.folder / f"ready.{task}" for task in range(self._replay.tasks)]
+        while not all(path.exists() for path in ready):
+            if self._over.wait(0.02):
+                return
+        self._base = self._offsets.ends()
+        self._start_s = time.time() + START_IN_S
+        self._write({"at_s": self._start_s, "head": 0})
+        write_json(self._replay.folder / "start.json", {"schema": 1, "start_us": int(self._start_s * MICROS)})
+        beat = 0
+        while not self._over.wait(max(0.0, self._start_s + beat - time.time())):
+            beat = int(time.time() - self._start_s) + 1
+            self.report()
+            over_s = self._start_s + self._schedule_file.read().end_us / MICROS + OVERTIME_S
+            if time.time() > over_s:
+                replay_plan.end(
+                    self._replay.folder, "threw", f"the broker took no records for {OVERTIME_S:.0f} s"
+                )
+                os._exit(1)
+
+    def finish(self) -> None:
+        """The last report."""
+        self._over.set()
+        self.join(timeout=10.0)
+        if self._start_s:
+            self.report()
+
+    def report(self) -> None:
+        """What is there now, beside what should be."""
+        began_s, head = time.time(), None
+        with suppress(NotReady):
+            head = sum(end - self._base.get(part, 0) for part, end in self._offsets.ends().items())
+        at_s = (began_s + time.time()) / 2
+        if at_s <= self._start_s:
+            return
+        self._write({"at_s": at_s, "head": head})
+        if head is not None:
+            self._before = at_s, head
+
+    def _write(self, seen: dict[str, Any]) -> None:
+        told = [read_json(self._replay.folder / f"task-{n}.json") or {} for n in range(self._replay.tasks)]
+        line: dict[str, Any] = {
+            **seen,
+            "sent": sum(one.get("sent", 0) for one in told),
+            # Every task counts all the records of a slice it has given up, its share of them is not known.
+            "given_up": sum(one.get("given_up", 0) for one in told) // self._replay.tasks,
+            "late_s": max((one.get("late_s", 0.0) for one in told), default=0.0),
+        }
+        if self._before is not None and seen["head"] is not None:
+            then_s, before = self._before
+            schedule = self._schedule_file.read()
+            span_us = [int((moment - self._start_s) * MICROS) for moment in (then_s, seen["at_s"])]
+            line["achieved_rps"] = (seen["head"] - before) / (seen["at_s"] - then_s)
+            line["commanded_rps"] = schedule.mean_rps(*span_us)
+        elif self._before is None and seen["head"] is not None:
+            self._before = seen["at_s"], seen["head"]
+        with (self._replay.folder / "achieved.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
