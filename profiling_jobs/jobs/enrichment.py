@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .. import without_pandas
 from . import json_events
 from .json_events import RATE_RPS, Whole
 
@@ -44,7 +45,8 @@ def build(spark: SparkSession, topics: Topics) -> DataStreamWriter:
 
 def enriched(events: DataFrame) -> DataFrame:
     """The same records, each with the region of its customer."""
-    return events.select("key", "value").mapInArrow(_look_up, "key binary, value binary")
+    given = events.select("key", "value")
+    return without_pandas.map_in_arrow(given, _look_up, "key binary, value binary")
 
 
 def region(key: bytes) -> str:

@@ -1,0 +1,101 @@
+"""pandas, 30 MB in every process, is not imported by what does not use it, and is there for what does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def printed(program: str, *arguments: object) -> object:
+    """By a process of its own, whose imports nobody else has made."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_arrow_makes_its_arrays_without_it_and_converts_to_it_all_the_same() -> None:
+    program = """
+import json, sys
+import numpy as np, pyarrow as pa
+from profiling_jobs import without_pandas
+without_pandas.answer_arrow()
+made = pa.table({"n": pa.array(np.arange(3)), "b": pa.array([b"a", None, b"c"])})
+before = "pandas" in sys.modules
+frame = made.to_pandas()
+print(json.dumps([before, frame["n"].tolist(), pa.table(frame)["n"].to_pylist()]))
+"""
+    assert printed(program) == [False, [0, 1, 2], [0, 1, 2]]
+
+
+def test_what_it_is_that_asks() -> None:
+    """If this fails, pyarrow has given up asking, and `answer_arrow` can go."""
+    program = "import json, sys, pyarrow as pa; pa.array([]); print(json.dumps('pandas' in sys.modules))"
+    assert printed(program) is True
+
+
+def test_spark_maps_batches_without_it() -> None:
+    """As far as it goes without a JVM: the function is wrapped, which is where PySpark asks."""
+    program = """
+import json, sys
+from pyspark.sql.pandas import functions
+from pyspark.sql.types import BinaryType, StructType
+from pyspark.util import PythonEvalType
+from profiling_jobs import without_pandas
+
+class Frame:
+    def mapInArrow(self, function, schema):
+        return functions.pandas_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+
+asks = functions.require_minimum_pandas_version
+made = without_pandas.map_in_arrow(Frame(), lambda batches: batches, StructType().add("key", BinaryType()))
+print(json.dumps([made.evalType, "pandas" in sys.modules, functions.require_minimum_pandas_version is asks]))
+"""
+    kind, imported, asks_again = printed(program)  # type: ignore[misc]
+    assert (kind, imported, asks_again) == (207, False, True)
+
+
+@pytest.mark.parametrize("event_time", ["at", None])
+def test_a_task_of_a_replay_runs_without_it(tmp_path: Path, event_time: str | None) -> None:
+    """From the records that are found to those that leave, also when they are parsed one by one."""
+    rows = range(1000)
+    table = pa.table(
+        {
+            "key": pa.array([b"k%d" % (row % 50) for row in rows], pa.binary()),
+            "value": pa.array([b'{"m":{},"n":%d,"at":%d}' % (row, 1_700_000_000_000) for row in rows]),
+            "timestamp": pa.array([1_700_000_000_000 + row for row in rows], pa.timestamp("ms", tz="UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "source.parquet")
+    program = """
+import json, sys, time
+from pathlib import Path
+import pyarrow as pa
+from profiling_jobs import without_pandas
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.driver.orders import write_json
+from profiling_jobs.replay.rates import Schedule
+from profiling_jobs.replay.replay_plan import Replay
+
+folder, event_time = Path(sys.argv[1]), sys.argv[2] or None
+without_pandas.answer_arrow()
+from profiling_jobs.replay.driver import prepared
+plan = Replay("t", str(folder / "source.parquet"), Schedule.constant(1000, duration_s=0.3),
+    Brokers("127.0.0.1:1"), folder / "replay", tasks=2, event_time=event_time)
+plan.write()
+work = prepared(plan, 4)
+write_json(plan.folder / "start.json", {"schema": 1, "start_us": int(time.time() * 1e6)})
+numbers = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int64()).fill_null(0)], names=["id"])
+sent = sum(batch.num_rows for batch in work(iter([numbers])))
+print(json.dumps([sent > 0, [name for name in ("pandas", "kafka", "pyspark") if name in sys.modules]]))
+"""
+    assert printed(program, tmp_path, event_time or "") == [True, []]
