@@ -44,7 +44,7 @@ def _executors(e: Evaluation) -> str:
     parts.append(f"{alive} alive" if is_known(alive) else "how many are alive is unknown")
     if is_known(busiest):
         parts.append(f"the busiest is busy {percent(min(float(busiest or 0.0), 1.0))} of the time")
-    if (limit := e.observation.get("limited_by")) in LIMITED:
+    if is_known(limit := e.observation.get("limited_by")) and limit in LIMITED:
         parts.append(LIMITED[limit])
     return ", ".join(parts)
 
