@@ -4,7 +4,7 @@ A failure shows as a new run id (driver_kill), as fewer executors alive than bef
 gap between commits beyond its bound while there is work (driver_freeze when the driver no longer says how
 many executors it has, executor_freeze otherwise). A failure that we injected is noticed at once and keeps its
 own name. A size that changes without us is a rescale: live_out or live_in, restart_out or restart_in with a
-new run id.
+new run id. Where only commits are seen its owner has told us of it some time later, and it is no event.
 
     bound of the gap = longest_commit_gap_s + the seconds of work that waited when the last batch began
 
@@ -22,6 +22,7 @@ from .recovering import begin, failed_at_s
 from .seeing import Seen, capacity_mid
 from .state import Change, Sample, State
 
+STANDSTILL = "standstill"  # no kind of failure: it is never learnt
 INJECTED_WITHIN_S = 600.0  # a failure injected earlier than this has shown itself before (judgement)
 
 
@@ -77,7 +78,8 @@ def _what_failed(state: State, seen: Seen, previous: Sample) -> tuple[str, str] 
     if restarted and change is not None and _is_our_restart(state, change, previous):
         return None
     came_back_smaller = restarted and state.directives.foreign_edit is False
-    if seen.sized and change is None and seen.scale_out != previous.scale_out and not came_back_smaller:
+    resized = seen.sized and change is None and seen.scale_out != previous.scale_out
+    if resized and not came_back_smaller and not state.settings.only_commits:
         kind = (
             f"{'restart' if restarted else 'live'}_{'out' if seen.scale_out > previous.scale_out else 'in'}"
         )
@@ -119,6 +121,8 @@ def _commit_gap(state: State, seen: Seen) -> tuple[str, str] | None:
     if gap_s <= bound_s:
         return None
     kind = "driver_freeze" if isinstance(o.executors_alive, Unknown) else "executor_freeze"
+    if state.settings.only_commits:
+        kind = STANDSTILL
     return kind, (
         f"nothing was committed for {gap_s:.0f} s (bound {bound_s:.0f} s) "
         f"while {o.lag_records:.0f} records wait"

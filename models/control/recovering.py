@@ -31,7 +31,9 @@ def begin(
 ) -> State:
     """The state in which a failure or rescale of this kind began at `at_s`."""
     previous, spoilt = seen.previous, ""
-    if isinstance(previous, Unknown) or seen.now - previous.at_s > state.settings.longest_gap_s:
+    if state.settings.only_commits:
+        spoilt = "only its commits are seen: what failed is not known"
+    elif isinstance(previous, Unknown) or seen.now - previous.at_s > state.settings.longest_gap_s:
         spoilt = "nobody was watching just before it"
     elif isinstance(lag_before_s, Unknown):
         spoilt = "the lag before it is unknown"

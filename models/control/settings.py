@@ -34,6 +34,9 @@ class Settings:
     """The aligned scale-outs; empty means every one within the bounds."""
     mode: Mode = "recommend"
     path: Path = "live"
+    only_commits: bool = False
+    """Of a job that somebody else runs only its commits are seen. Neither which failure it was can be told
+    nor when and how its size was changed: it is lived through, and nothing is learnt of it."""
     interval_s: float = 60.0  # Daedalus' loop
     models: Models = NO_MODELS
     decide: Decider = by_optimise

@@ -313,6 +313,30 @@ def test_a_silent_driver_is_told_from_silent_executors() -> None:
     assert state.recovering.kind == "driver_freeze"
 
 
+def test_of_a_job_whose_commits_alone_are_seen_a_standstill_is_lived_through_and_teaches_nothing() -> None:
+    blind = {"run_id": Unknown("-"), "executors_alive": Unknown("-")}
+    down = [healthy(60.0 * n, lag_records=6e4 * n, last_commit_at_s=117.0, **blind) for n in range(3, 7)]
+    back = [healthy(60.0 * n, **blind) for n in range(7, 10)]
+    seen = [healthy(60.0, **blind), healthy(120.0, **blind), *down, *back]
+    agreed_to = {"mode": "recommend", "only_commits": True}
+    state, _ = ticks(start(agreed(**agreed_to)), *seen[:5])
+    assert state.recovering is not None
+    assert state.recovering.kind == "standstill"
+    assert events(start(agreed(**agreed_to)), *seen) == []
+    assert len(events(start(agreed(mode="recommend")), *seen)) == 1
+    state, _ = ticks(start(agreed(**agreed_to)), *seen)
+    assert state.recovering is None
+
+
+def test_a_size_of_which_its_owner_tells_us_later_is_no_event() -> None:
+    blind = {"run_id": Unknown("-"), "executors_alive": Unknown("-")}
+    seen = [healthy(60.0, **blind), healthy(120.0, **blind), healthy(180.0, scale_out=8, **blind)]
+    state, _ = ticks(start(agreed(mode="recommend", only_commits=True)), *seen)
+    assert state.recovering is None
+    state, _ = ticks(start(agreed(mode="recommend")), *seen)
+    assert state.recovering is not None
+
+
 def test_a_failure_while_nobody_watched_teaches_nothing() -> None:
     state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0))
     later = [healthy(7_200.0 + 60.0 * k, run_id="b") for k in range(4)]
