@@ -13,7 +13,7 @@ import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -127,7 +127,8 @@ class _Reader:
             job = self.section(path, JobSettings, table)
             if len(self.mistakes) == before:
                 self.all_wrong(of_job(job, path))
-            jobs[name] = job
+            # Of what its owner has given it, copies begin with as much.
+            jobs[name] = replace(job, scale_out=job.executors) if job.attach and job.executors else job
         return jobs
 
     def section(self, path: str, kind: type[Any], table: Any) -> Any:

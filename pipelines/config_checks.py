@@ -23,12 +23,7 @@ def of_job(job: JobSettings, path: str) -> Problems:
     """Of one [job.NAME]."""
     yield from _brought(job, path)
     yield from _topics(job, path)
-    if not job.scale_out_min <= job.scale_out <= job.scale_out_max:
-        yield (
-            f"{path}.scale_out",
-            f"needs scale_out_min <= scale_out <= scale_out_max, got "
-            f"{job.scale_out_min}, {job.scale_out}, {job.scale_out_max}",
-        )
+    yield from _size(job, path)
     if not job.failure_kinds:
         yield f"{path}.failure_kinds", "names none: a promise covers at least one kind of failure"
     for key, problem in timetable.mistakes(job).items():
@@ -37,15 +32,32 @@ def of_job(job: JobSettings, path: str) -> Problems:
 
 def _brought(job: JobSettings, path: str) -> Problems:
     """How the job is brought."""
-    ways = {"script": job.script, "build": job.build, "attach": job.attach}
-    brought = [way for way, given in ways.items() if given]
-    if len(brought) != 1:
-        said = f"has {' and '.join(brought)}" if brought else "has none"
-        yield path, f"needs exactly one of script, build, attach = true; it {said}"
-    if job.attach and job.checkpoint is None:
+    if job.script is not None and job.build is not None:
+        yield path, "has both script and build: they are two programs, give one of them"
+    if not (job.copyable or job.attach):
+        yield path, "needs script, build or attach = true; it has none of them"
+    if not job.attach:
+        if job.executors is not None:
+            yield f"{path}.executors", "goes with attach = true; of a job that is run here it is scale_out"
+        return
+    if job.checkpoint is None:
         yield f"{path}.checkpoint", "an attached job needs the path of its checkpoint"
-    if job.attach and job.mode == "apply":
+    if job.mode == "apply":
         yield f"{path}.mode", "an attached job is not ours to rescale: use observe or recommend"
+    if job.allow_live_drills:
+        yield f"{path}.allow_live_drills", "an attached job is not ours to hurt: drill a copy"
+    for cron in ("profile_cron", "drill_cron"):
+        if getattr(job, cron) is not None and not job.copyable:
+            yield f"{path}.{cron}", "copies of an attached job need its program: give script or build, too"
+
+
+def _size(job: JobSettings, path: str) -> Problems:
+    """The size it has, or begins with."""
+    name = "executors" if job.attach else "scale_out"
+    size = getattr(job, name)
+    if size is not None and not job.scale_out_min <= size <= job.scale_out_max:
+        bounds = f"got {job.scale_out_min}, {size}, {job.scale_out_max}"
+        yield f"{path}.{name}", f"needs scale_out_min <= {name} <= scale_out_max, {bounds}"
 
 
 def _topics(job: JobSettings, path: str) -> Problems:

@@ -20,7 +20,7 @@ from profiling_jobs.signals.watching import Watch
 
 from . import drills, job_plans, timetable
 from .desk_means import Found, Means
-from .desk_orders import Order
+from .desk_orders import Interrupted, Order
 from .settings import JobSettings
 
 BUDGET = "profile_budget_executor_s"
@@ -57,16 +57,21 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
         order.say(line, share=done / len(plan.cells))
 
     order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
-    return Drilling(
+    series = Drilling(
         template,
-        means.around(order),
+        means.around_until_blackout(order),
         failures=world.failures,
         partitions=world.partitions(template),
         rules=job_plans.rules(job),
         settings=job_plans.drill_settings(job, means.settings.spark),
         batch_began_s=world.batch_began_s,
         say=say,
-    ).run(plan, models=models, budget_executor_seconds=budget)
+    )
+    try:
+        series.run(plan, models=models, budget_executor_seconds=budget)
+    except Interrupted as why:
+        order.say(f"{why}: the drills end here, the next ones go on from there")
+    return series.outcomes
 
 
 def _planned(
@@ -113,9 +118,12 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
             order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
             break
         with means.unwatched(name):
+            declared = world.deployments.status(name).declared_scale_out
+            if isinstance(declared, Unknown):
+                raise NotReady(declared.reason)
             watch = Watch(
                 name,
-                scale_out=world.deployments.status(name).declared_scale_out,
+                scale_out=declared,
                 metrics=around.metrics,
                 deployments=world.deployments,
             )

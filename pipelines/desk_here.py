@@ -24,7 +24,7 @@ from profiling_jobs.loop.ground import Loop
 from profiling_jobs.ports import Metrics, Sample
 from profiling_jobs.signals.sampler import EVERY_S, Rounds, Sampler
 
-from . import timetable
+from . import job_plans, timetable
 from .desk import Json, checked
 from .desk_means import Means
 from .desk_orders import Orders
@@ -114,6 +114,7 @@ class HereDesk:
     def begin(self, what: str, job: str, /, **details: Any) -> str:
         details = checked(what, details)
         self._check(job)
+        job_plans.check_order(job, self._settings.jobs[job], what, live=bool(details.get("live")))
         if what == "profile" or details.get("live"):
             window = self.loop.blackout(job, self._world.clock.now_s())
             if window is not None:
@@ -189,7 +190,8 @@ class HereDesk:
     def _sampled(self) -> Sequence[str]:
         with self._turn:
             unsampled = {name for name, count in self._unsampled.items() if count}
-        there = self._world.deployments.names()
+        theirs = [name for name, job in self._settings.jobs.items() if job.attach]
+        there = (*self._world.deployments.names(), *theirs)
         return [name for name in there if name in self._settings.jobs and name not in unsampled]
 
     @contextmanager

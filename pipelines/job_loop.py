@@ -33,6 +33,7 @@ def control_settings(name: str, job: JobSettings, *, tasks: int | None = None) -
             candidates=aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks),
             mode=job.mode,
             path="restart" if job.attach else job.rescale,
+            only_commits=job.attach,
             interval_s=job.evaluation_interval_s,
             failure_kinds=job.failure_kinds,
             latency_bound_ms=job.latency_bound_ms,

@@ -11,7 +11,7 @@ from pathlib import Path
 from models import probing
 from models.quantities import Misuse
 from profiling_jobs.drills import drill
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, Unsafe
 from profiling_jobs.ports import Function, Plan, Script
 from profiling_jobs.probing.probe import Rules
 
@@ -23,11 +23,8 @@ MAX_LAG_SHARE = 0.5  # of the target
 
 
 def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
-    """How the job itself is run."""
-    if job.attach:
-        raise Misconfigured(
-            f"job.{name}.attach", "somebody else runs this job: give `script` or `build` to run copies of it"
-        )
+    """How the job itself is run, or would be: what copies of it are made from."""
+    check_copyable(name, job)
     program = Function(job.build) if job.build else Script(str(job.script), job.args)
     return Plan(
         name=name,
@@ -44,6 +41,29 @@ def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
         conf=dict(job.conf),
         side_effects=job.profiling_side_effects,
     )
+
+
+def check_copyable(name: str, job: JobSettings) -> None:
+    """Refuse to copy a program that is not here."""
+    if not job.copyable:
+        raise Misconfigured(
+            f"job.{name}.attach",
+            "somebody else runs this job, and its program is not here: give `script` or `build` beside it to "
+            "profile and drill copies",
+        )
+
+
+def check_order(name: str, job: JobSettings, what: str, *, live: bool = False) -> None:
+    """Refuse what is never done to a job of somebody else, before anything is begun."""
+    if not job.attach:
+        return
+    forbidden = {"launch": "started", "stop": "stopped", "apply": "rescaled"}
+    if live:
+        forbidden["drill"] = "hurt"
+    if what in forbidden:
+        raise Unsafe(f"job.{name}.attach = true: somebody else runs it, so it is not {forbidden[what]} here")
+    if what in ("profile", "probe", "drill"):
+        check_copyable(name, job)
 
 
 def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:

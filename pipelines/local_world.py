@@ -42,6 +42,13 @@ class RealClock:
 @contextmanager
 def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> Iterator[World]:
     """Kafka where the settings name none, Spark, and what drives them. `owner`: of a folder that is taken."""
+    from .resources.attached import (
+        Attached,
+        AttachedDeployments,
+        AttachedFailures,
+        AttachedMetrics,
+        theirs,
+    )
     from .resources.kafka import EmbeddedBroker
     from .resources.kafka_broker import KafkaBroker
     from .resources.local_deployments import LocalDeployments
@@ -61,14 +68,17 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
         else:
             brokers = yours(settings.brokers)
         spark = LocalSpark(owner, settings.spark)
-        say("starting Spark")
-        spark.ensure()
+        if any(job.copyable for job in settings.jobs.values()):  # else nothing could run on it
+            say("starting Spark")
+            spark.ensure()
         broker = stack.enter_context(KafkaBroker(brokers))
         deployments = LocalDeployments(owner, spark, brokers, settings=settings.spark)
         stack.enter_context(deployments)
         executors = LocalExecutors(owner, spark)
         stack.callback(executors.close)
-        metrics = stack.enter_context(LocalMetrics(broker, deployments, executors))
+        attached = Attached(theirs(settings.jobs), now_s=time.time)
+        guarded = AttachedDeployments(deployments, attached, plan=deployments.plan)
+        metrics = stack.enter_context(LocalMetrics(broker, guarded, executors))
         failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))
         store = stack.enter_context(SqliteStore(owner.folder / STORE))
         checkpoints = owner.folder / "checkpoints"
@@ -92,10 +102,10 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
 
         yield World(
             kind="local",
-            deployments=deployments,
-            metrics=metrics,
+            deployments=guarded,
+            metrics=AttachedMetrics(metrics, attached),
             broker=broker,
-            failures=failures,
+            failures=AttachedFailures(failures, attached),
             store=store,
             clock=RealClock(),
             open_source=source,

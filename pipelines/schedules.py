@@ -39,7 +39,7 @@ def schedules(
         _schedule(job, settings, what, line, launched[what])
         for job, settings in jobs.items()
         for what, line in ((PROFILE, settings.profile_cron), (DRILL, settings.drill_cron))
-        if line is not None and not settings.attach
+        if line is not None and settings.copyable
     ]
 
 

@@ -119,8 +119,8 @@ def wanted(
 
 def may_not_profile(settings: JobSettings, *, now_s: float) -> str:
     """Why no copy of this job is run by itself now; empty if one may be."""
-    if settings.attach:
-        return "but it is run by somebody else, who alone can run a copy"
+    if not settings.copyable:
+        return "but somebody else runs it: copies need `script` or `build` beside `attach = true`"
     if settings.mode == "observe":
         return "but mode observe only watches"
     window = timetable.blackout(settings, now_s)

@@ -99,7 +99,7 @@ class JobSettings:
     """One streaming job: how it is run, what it promises, and how far Headroom may go."""
 
     # how to run it
-    script: str | None = key(None, help="Path of a PySpark script. One of `script`, `build`, `attach`.")
+    script: str | None = key(None, help="Path of a PySpark script. This or `build`, unless `attach` is set.")
     args: tuple[str, ...] = key(
         (),
         help="Arguments of the script. `{input_topic}`, `{output_topic}`, `{checkpoint}`, `{brokers}` are "
@@ -111,8 +111,15 @@ class JobSettings:
     )
     attach: bool = key(
         False,
-        help="The job is run by somebody else. It cannot be watched yet: it is never touched, and its "
-        "evaluations say what is missing.",
+        help="The job is run by somebody else: it is watched through the brokers and its checkpoint, sized "
+        "by advice only, and never touched. With `script` or `build` beside it, copies of it can be profiled "
+        "and drilled.",
+    )
+    executors: int | None = key(
+        None,
+        at_least=1,
+        help="With `attach`: how many executors its owner has given it, which nobody else can see; without "
+        "it nothing is decided. After a change of theirs edit it, and start `headroom serve` anew.",
     )
     inputs: Mapping[str, str] = key(
         help='The input topics: the job\'s name for each -> topic, `{events = "orders"}`.'
@@ -123,7 +130,9 @@ class JobSettings:
         "replaced when the batch is run again: exactly once. Empty for another kind of sink.",
     )
     checkpoint: str | None = key(
-        None, help="Where the query keeps its checkpoint. Default: `.headroom/checkpoints/NAME`."
+        None,
+        help="Where the query keeps its checkpoint. Default: `.headroom/checkpoints/NAME`; it "
+        "is needed with `attach`: a folder that can be read from here.",
     )
     profiling_side_effects: SideEffects = key(
         "checked",
@@ -231,6 +240,11 @@ class JobSettings:
     allow_live_drills: bool = key(
         False, help="Whether failures may be injected into the live job, outside every blackout."
     )
+
+    @property
+    def copyable(self) -> bool:
+        """Is its program at hand, so that copies of it can be run?"""
+        return self.script is not None or self.build is not None
 
 
 @dataclass(frozen=True)

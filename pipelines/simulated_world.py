@@ -6,14 +6,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from models.quantities import Unknown
-from profiling_jobs.ports import Clock, Source
+from profiling_jobs.ports import Clock, Function, Plan, Source
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.recorder import Recorder, Request
 
 from .settings import JobSettings, Settings
-from .world import STORE, Say, World
+from .world import DEFAULT_PARTITIONS, STORE, Say, World
+
+if TYPE_CHECKING:
+    from models.simulation.cluster import Cluster
+
+    from .resources.attached import Attached
 
 
 @contextmanager
@@ -21,6 +27,13 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
     """The twin; its time begins at `since_s` and is bounded then, or runs as fast as it is computed."""
     from models.simulation.behaviour import Platform
 
+    from .resources.attached import (
+        Attached,
+        AttachedDeployments,
+        AttachedFailures,
+        AttachedMetrics,
+        theirs,
+    )
     from .resources.simulated import (
         SimulatedBroker,
         SimulatedClock,
@@ -59,14 +72,16 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
         with cluster.turn:
             cluster.topics.flow(topic, rate_rps, at_s=cluster.now_s)
 
+    attached = Attached(theirs(settings.jobs), now_s=clock.now_s)
+    _run_by_their_owner(cluster, attached, settings)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with SqliteStore(folder / STORE) as store:
         yield World(
             kind="simulated",
-            deployments=SimulatedDeployments(cluster),
-            metrics=SimulatedMetrics(cluster),
+            deployments=AttachedDeployments(SimulatedDeployments(cluster), attached),
+            metrics=AttachedMetrics(SimulatedMetrics(cluster), attached),
             broker=broker,
-            failures=SimulatedFailures(cluster),
+            failures=AttachedFailures(SimulatedFailures(cluster), attached),
             store=store,
             clock=clock,
             open_source=source,
@@ -78,4 +93,27 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
             hurried=nullcontext if pace is None else pace.hurried,
             flow=flow,
             pace=pace,
+        )
+
+
+def _run_by_their_owner(cluster: Cluster, attached: Attached, settings: Settings) -> None:
+    """Where everything is made up, so is whoever runs the attached jobs."""
+    for name, their in attached.jobs.items():
+        job = settings.jobs[name]
+        for topic in their.inputs.values():
+            if topic not in cluster.topics:
+                cluster.topics.create(topic, partitions=DEFAULT_PARTITIONS, at_s=cluster.now_s)
+        cluster.launch(
+            Plan(
+                name=name,
+                job=name,
+                role="live",
+                program=Function("somebody:else"),
+                scale_out=job.scale_out,
+                inputs=their.inputs,
+                outputs={},
+                checkpoint=their.checkpoint,
+                trigger_s=job.trigger_s,
+                max_offsets_per_trigger=job.max_offsets_per_trigger,
+            )
         )

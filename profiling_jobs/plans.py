@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .errors import Misconfigured, Unsafe
-from .ports import Function, Plan, Script
+from .ports import Function, Plan, Query, Script
 
 JOB = re.compile(r"[a-z][a-z0-9-]{0,38}")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")  # a Kubernetes label is the narrowest place it goes into
@@ -22,7 +22,7 @@ FILES = "files:"  # before the folder of an output that profiling_jobs/driver/ba
 PLACEHOLDER = re.compile(r"\{(input_topic|output_topic|checkpoint|brokers|input:[^{}]+|output:[^{}]+)\}")
 
 
-def group(plan: Plan) -> str:
+def group(plan: Query) -> str:
     """The consumer group that holds the offsets of finished batches."""
     return f"headroom.{plan.job if plan.role == 'live' else plan.name}"
 
@@ -63,7 +63,7 @@ def check(plan: Plan) -> Plan:
     return plan
 
 
-def apart(copy: Plan, live: Plan) -> None:
+def apart(copy: Query, live: Query) -> None:
     """Refuse a profiling copy that could touch what a live job writes."""
     if copy.role != "profile" or live.role != "live":
         return
@@ -162,7 +162,7 @@ def from_json(data: Mapping[str, Any]) -> Plan:
     return Plan(**fields)
 
 
-def _folders(plan: Plan) -> list[str]:
+def _folders(plan: Query) -> list[str]:
     return [folder for output in plan.outputs.values() if (folder := folder_of(output)) is not None]
 
 

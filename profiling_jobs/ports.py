@@ -21,6 +21,23 @@ from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 # ---------------------------------------------------------------- deployments
 
 
+class Query(Protocol):
+    """What must be known of a job to see how it is doing, whoever runs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def role(self) -> Literal["live", "profile"]: ...
+    @property
+    def inputs(self) -> Mapping[str, str]: ...
+    @property
+    def outputs(self) -> Mapping[str, str]: ...
+    @property
+    def checkpoint(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Script:
     """Any PySpark script, unchanged; `{input_topic}` and the like in `args` are filled in."""
@@ -66,8 +83,9 @@ NO_MARK = Unknown("the deployment carries no mark of ours that could be read")
 class Status:
     """What a deployment says of itself. `run_id` changes with every restart of the query."""
 
-    state: Literal["starting", "running", "restarting", "stopped", "failed"]
-    declared_scale_out: int
+    state: Literal["starting", "running", "restarting", "stopped", "failed", "stalled", "unknown"]
+    """stalled, unknown: only of a job that somebody else runs, by what it commits."""
+    declared_scale_out: int | Unknown
     executors_alive: int | Unknown
     run_id: str | Unknown
     reason: str = ""

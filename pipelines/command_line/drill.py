@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from models.quantities import FAILURE_KINDS
-from pipelines import config, drills, owner
+from pipelines import config, drills, job_plans, owner
 from pipelines.desk import Desk, Json, carried_out
 from pipelines.settings import Settings
 from profiling_jobs.errors import Misconfigured, NotReady
@@ -97,6 +97,7 @@ def command(
     wanted: dict[str, Any] = {"kinds": kinds, "scale_outs": scale_outs, "rates_rps": rates}
     details: dict[str, Any] = {name: list(given) for name, given in wanted.items() if given}
     details |= {"repeats": repeats, "live": None if on_copy else True, "budget_executor_s": budget}
+    job_plans.check_order(job, settings.jobs[job], "drill", live=not on_copy)  # before anything is started
     owner.exit_on_signals()
     with ExitStack() as stack:
         seen = stack.enter_context(_shown())

@@ -15,6 +15,7 @@ from pipelines.world import STORE
 from profiling_jobs.telling.in_words import brief_s, kind, lasting
 
 from . import Finding, Patient
+from .attached import attached
 
 SPARKS_OWN_S = 120.0  # spark.network.timeout where nobody sets it
 FROZEN = ("executor_freeze", "node_loss", "network_partition")
@@ -29,7 +30,7 @@ def promises(patient: Patient) -> list[Finding]:
     found = []
     for name, job in sorted(patient.settings.jobs.items()):
         mine = [
-            *_attached(name, job),
+            *attached(name, job, patient),
             *_network(name, job, patient.settings.spark),
             *_intervals(name, job),
             *_lived_through(name, job, patient),
@@ -37,13 +38,6 @@ def promises(patient: Patient) -> list[Finding]:
         fine = f"{lasting(job.recovery_target_s)} are promised, and no time-out stands against it"
         found += mine or [Finding(f"job {name}", "ok", fine)]
     return found
-
-
-def _attached(name: str, job: JobSettings) -> list[Finding]:
-    if not job.attach:
-        return []
-    told = "attach = true: a job that somebody else runs cannot be watched yet, its evaluations only hold"
-    return [Finding(f"job {name}", "warning", told, "give `script` or `build`, and Headroom runs it")]
 
 
 def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:

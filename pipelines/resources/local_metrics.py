@@ -17,7 +17,7 @@ from typing import Protocol
 
 from models.quantities import Unknown
 from profiling_jobs.errors import HeadroomError, NotReady
-from profiling_jobs.ports import Broker, Commit, ExecutorSample, Offsets, Plan, Sample, Status
+from profiling_jobs.ports import Broker, Commit, ExecutorSample, Offsets, Query, Sample, Status
 from profiling_jobs.signals import backlog
 from profiling_jobs.signals.executor_signals import ExecutorMeter, ExecutorReading
 from profiling_jobs.signals.latency import LatencyWindow
@@ -32,7 +32,7 @@ THREADS = 4  # judgement: ten drivers are asked in a fraction of a second
 class Deployed(Protocol):
     """What is asked of the deployments."""
 
-    def plan(self, name: str) -> Plan: ...
+    def plan(self, name: str) -> Query: ...
     def status(self, name: str) -> Status: ...
 
 
@@ -200,7 +200,7 @@ def _take(job: _Job) -> None:
         job.slow = asked.result()
 
 
-def _source(plan: Plan) -> tuple[object, ...]:
+def _source(plan: Query) -> tuple[object, ...]:
     """What a job must keep for its past samples to be about the same thing."""
     return plan.checkpoint, tuple(sorted(plan.inputs.values())), plan.job, plan.role
 

@@ -36,7 +36,7 @@ class Look:
     trouble: tuple[str, ...]
     """What could not be read."""
     down: str
-    """Why the job does not run, if it does not and nobody starts it again."""
+    """Why the job does not run or get on, if it does not and nobody starts it again."""
 
 
 def look(
@@ -54,7 +54,7 @@ def look(
         if timeline.gaps and (isinstance(timeline.last, Unknown) or _is_newer(timeline)):
             trouble.append(f"the metrics could not be read: {timeline.gaps[-1].reason}")
         anchor = memory.anchor if isinstance(timeline.last, Unknown) else Anchor.of(timeline.last.sample)
-    return Look(seen, status, rates, anchor, tuple(trouble), _down(job, status))
+    return Look(seen, status, rates, anchor, tuple(trouble), _down(job, status) or _still(job, status))
 
 
 def _status(job: str, loop: Loop, trouble: list[str]) -> Status | Unknown:
@@ -63,6 +63,8 @@ def _status(job: str, loop: Loop, trouble: list[str]) -> Status | Unknown:
     except HeadroomError as error:
         trouble.append(f"the deployment could not be read: {error}")
         return Unknown(str(error))
+    if status.state == "unknown":
+        trouble.append(f"whether it runs is not known: {status.reason}")
     return status
 
 
@@ -70,6 +72,13 @@ def _down(job: str, status: Status | Unknown) -> str:
     if isinstance(status, Unknown) or status.state not in ("stopped", "failed"):
         return ""
     return f"{job} does not run, it is {status.state}: {status.reason or 'start it again'}"
+
+
+def _still(job: str, status: Status | Unknown) -> str:
+    """Its owner has to look; what it was given is still known."""
+    if isinstance(status, Unknown) or status.state != "stalled":
+        return ""
+    return f"{job} stands still, and is not ours to start: {status.reason}"
 
 
 def _observation(

@@ -28,6 +28,19 @@ class Rounds(Protocol):
     def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]: ...
 
 
+def sampled(metrics: Metrics, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
+    """Every one of them now; what could not be sampled carries its error."""
+    if isinstance(metrics, Rounds):
+        return metrics.sample_all(names)
+    found: dict[str, Sample | HeadroomError] = {}
+    for name in names:
+        try:
+            found[name] = metrics.sample(name)
+        except HeadroomError as error:
+            found[name] = error
+    return found
+
+
 class Sampler:
     """Samples `names()` for as long as it is open. Any thread may read the timelines, through `reading`."""
 
@@ -83,7 +96,7 @@ class Sampler:
     def round(self) -> None:
         """Sample every job once, now."""
         names = tuple(self._names())
-        for name, found in self._sample(names).items():
+        for name, found in sampled(self._metrics, names).items():
             with self._turn:
                 timeline = self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
                 if isinstance(found, HeadroomError):
@@ -95,17 +108,6 @@ class Sampler:
         """Drop the timeline of a job that is gone."""
         with self._turn:
             self._timelines.pop(name, None)
-
-    def _sample(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
-        if isinstance(self._metrics, Rounds):
-            return self._metrics.sample_all(names)
-        found: dict[str, Sample | HeadroomError] = {}
-        for name in names:
-            try:
-                found[name] = self._metrics.sample(name)
-            except HeadroomError as error:
-                found[name] = error
-        return found
 
     def _work(self) -> None:
         due = time.monotonic()

@@ -15,7 +15,7 @@ from models.quantities import Unknown
 
 from .. import plans
 from ..errors import HeadroomError
-from ..ports import Broker, Commit, Offsets, Plan
+from ..ports import Broker, Commit, Offsets, Query
 from . import backlog
 from .checkpoint import Checkpoint, Position
 
@@ -39,7 +39,7 @@ class Stand:
 class Standing:
     """What is remembered of one job between two looks at it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Query) -> None:
         self.plan = plan
         self.topics = frozenset(plan.inputs.values())
         self._checkpoint = Checkpoint(plan.checkpoint, self.topics, job=plan.job)

@@ -54,7 +54,8 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("scale_out = 9", "line 8: job.orders.scale_out: needs scale_out_min <= scale_out <= scale_out_max"),
         ("failure_kinds = ['executor_kil']", "did you mean 'executor_kill'?"),
         ("failure_kinds = 'executor_kill'", "line 8: job.orders.failure_kinds: must be a list"),
-        ("script = 'x.py'", "needs exactly one of script, build, attach = true; it has script and build"),
+        ("script = 'x.py'", "has both script and build: they are two programs, give one of them"),
+        ("executors = 4", "line 8: job.orders.executors: goes with attach = true"),
         ("outputs = {out = 'orders'}", "line 8: job.orders.outputs: the topic 'orders' is also an input"),
         ("outputs = {out = 'files:out'}", "line 8: job.orders.outputs: out = 'files:out' needs an absolute"),
         ("outputs = {out = 3}", "line 8: job.orders.outputs: must be a table of strings"),
@@ -154,6 +155,38 @@ def test_a_job_is_rescaled_the_way_its_settings_say() -> None:
 def test_an_attached_job_is_never_rescaled_and_needs_its_checkpoint() -> None:
     said = mistakes('[job.theirs]\nattach = true\ninputs = {e = "t"}\nmode = "apply"\n')
     assert [s.split(": ", 2)[1] for s in said] == ["job.theirs.checkpoint", "job.theirs.mode"]
+
+
+THEIRS = '[job.theirs]\nattach = true\ncheckpoint = "/c"\ninputs = {e = "t"}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("allow_live_drills = true", "job.theirs.allow_live_drills: an attached job is not ours to hurt"),
+        (
+            "executors = 9",
+            "job.theirs.executors: needs scale_out_min <= executors <= scale_out_max",
+        ),
+        ("executors = 0", "job.theirs.executors: must be at least 1"),
+        ('drill_cron = "0 4 * * Sat"', "job.theirs.drill_cron: copies of an attached job need its program"),
+        (
+            'profile_cron = "0 4 * * Sat"',
+            "job.theirs.profile_cron: copies of an attached job need",
+        ),
+    ],
+)
+def test_what_an_attached_job_cannot_have_is_told(line: str, told: str) -> None:
+    (mistake,) = mistakes(THEIRS + line)
+    assert f"line 5: {told}" in mistake
+
+
+def test_an_attached_job_may_bring_its_program_for_copies_which_begin_with_its_size() -> None:
+    job = parse(THEIRS + "executors = 3\nbuild = 'a:b'\ndrill_cron = '0 4 * * Sat'", environment={}).jobs[
+        "theirs"
+    ]
+    assert (job.copyable, job.executors, job.scale_out) == (True, 3, 3)
+    assert not parse(THEIRS + "scale_out_min = 2", environment={}).jobs["theirs"].copyable
 
 
 def test_broken_toml_and_a_missing_file_are_one_sentence(tmp_path: Path) -> None:

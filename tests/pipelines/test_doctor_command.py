@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from models.quantities import RecoveryEvent
-from pipelines import diagnosis
+from pipelines import config, diagnosis
 from pipelines.command_line import main
 from pipelines.diagnosis import Finding, Patient, examined, promises
+from pipelines.diagnosis.attached import attached
 from pipelines.owner import Owner
 from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.settings import JobSettings, SparkSettings
@@ -90,13 +91,43 @@ def test_of_kubernetes_it_says_that_this_cannot_be_done_yet_and_what_to_use(proj
     assert "line 2: deployment.kind: 'kubernetes' cannot be done yet: use 'local', real Spark" in said
 
 
-def test_of_an_attached_job_it_says_that_it_cannot_be_watched_yet(project):
-    job = JOB.replace('build = "some.module:build"', 'attach = true\ncheckpoint = "/theirs"')
-    (project / "headroom.toml").write_text(SIMULATED + job)
-    found, _ = doctor()
-    assert found["job orders"]["state"] == "warning"
-    assert "cannot be watched yet" in found["job orders"]["found"]
-    assert "`script` or `build`" in found["job orders"]["fix"]
+class TestAttached:
+    """Jobs that somebody else runs."""
+
+    THEIRS = JOB.replace('build = "some.module:build"', 'attach = true\ncheckpoint = "CHECKPOINT"')
+
+    def told(self, job, folder, *, real=True):
+        text = ("" if real else SIMULATED) + job.replace("CHECKPOINT", str(folder))
+        found = config.parse(text, environment={})
+        return attached("orders", found.jobs["orders"], Patient(found, folder / "h.toml", folder, 0.0))
+
+    def test_what_is_missing_comes_with_its_fix(self, tmp_path):
+        found = self.told(self.THEIRS, tmp_path / "none")
+        said = [(one.state, one.found) for one in found]
+        assert [state for state, _ in said] == ["warning", "warning", "warning", "problem"]
+        assert said[0][1].startswith("job.orders.executors is not set")
+        assert said[1][1].startswith("its program is not here")
+        assert "brokers.bootstrap is not set" in said[2][1]
+        assert "is not there" in said[3][1]
+        assert all(one.fix for one in found)
+        assert len(self.told(self.THEIRS, tmp_path / "none", real=False)) == 2, (
+            "a made-up owner has no checkpoint"
+        )
+
+    def test_one_that_can_be_watched_and_profiled_is_well(self, tmp_path):
+        for part in ("offsets", "commits"):
+            (tmp_path / part).mkdir()
+        (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"orders": {"0": 7}}')
+        (tmp_path / "commits" / "0").write_text("v1\n{}")
+        whole = self.THEIRS + 'build = "a:b"\nexecutors = 4\n[brokers]\nbootstrap = "kafka:9092"\n'
+        assert self.told(whole, tmp_path) == []
+
+    def test_the_command_says_it(self, project):
+        job = JOB.replace('build = "some.module:build"', 'attach = true\ncheckpoint = "/theirs"')
+        (project / "headroom.toml").write_text(SIMULATED + job)
+        found, _ = doctor()
+        assert found["job orders"]["state"] == "warning"
+        assert "job.orders.executors" in found["job orders"]["found"]
 
 
 class TestTimeouts:

@@ -64,3 +64,10 @@ def test_every_line_that_headroom_accepts_is_one_for_the_scheduler():
 
     for line in ("0 3 * * Sun", "*/15 * * * *", "0 4 1,15 Jan-Mar 1-5", "0 0 * * 7", "5-59/10 2 * * mon,FRI"):
         assert is_valid_cron_string(line), line
+
+
+def test_an_attached_job_with_its_program_comes_round_on_copies():
+    theirs = found('attach = true\ncheckpoint = "/theirs"\n')
+    assert set(theirs) == {"profile_my_orders", "drill_my_orders"}
+    run = comes_round(theirs["drill_my_orders"], datetime(2026, 11, 28, 3, tzinfo=UTC))
+    assert run.run_config == {}

@@ -202,6 +202,15 @@ class TestRequests:
         assert not found.run_requests
         assert "only watches" in found.skip_reason.skip_message
 
+    @pytest.mark.parametrize(("program", "runs"), [("", 0), ('build = "a:b"\n', 1)])
+    def test_a_job_of_somebody_else_is_profiled_where_its_program_is_at_hand(self, program, runs):
+        text = f'[job.clicks]\nattach = true\ncheckpoint = "/c"\ninputs = {{e = "t"}}\n{program}'
+        jobs = config.parse(text, environment={}).jobs
+        found = tick(Desk(clicks=evaluation("clicks", requests=[PROFILE])), jobs=jobs)
+        assert len(found.run_requests or []) == runs
+        if not runs:
+            assert "copies need `script` or `build`" in found.skip_reason.skip_message
+
 
 class TestSensor:
     def sensor(self, problem=""):
