@@ -211,7 +211,9 @@ class JobSettings:
     profile_scale_outs: tuple[int, ...] = key(
         (), at_least=1, help="Scale-outs to profile. Default: chosen between the bounds."
     )
-    profile_budget_executor_s: float = key(7200.0, above=0, help="Executor-seconds one profile may cost.")
+    profile_budget_executor_s: float = key(
+        7200.0, above=0, help="Executor-seconds one profile may cost, and one round of drills on a copy."
+    )
     profile_guess_rps: float | None = key(
         None,
         above=0,

@@ -15,6 +15,7 @@ from typing import Any
 from models.arguments import number, whole
 from models.probing import Probe
 from models.quantities import FAILURE_KINDS, Misuse, Unknown
+from models.wording import executors
 
 from ..errors import NotReady
 from ..ports import Failures, Plan
@@ -102,14 +103,16 @@ class Drilling:
         self._batch_began_s, self._say = batch_began_s, say
         self._copies = Copies(template, around, partitions=partitions, purpose="d")
         self._copy: Copy | None = None
+        self.outcomes: list[Outcome] = []
+        """Every drill so far, also where `run` was interrupted."""
+        self._spent = 0.0
 
     def run(
         self, plan: DrillPlan, *, models: Models | None = None, budget_executor_seconds: float = math.inf
     ) -> tuple[Outcome, ...]:
         """All drills of the plan that were not done yet. Nothing is left running, whatever happens."""
         done = self._begin(plan)
-        outcomes: list[Outcome] = []
-        spent = 0.0
+        self.outcomes, self._spent = [], 0.0
         try:
             drill.clear_left_over(self._failures)
             if problems := self._copies.clear():
@@ -117,23 +120,32 @@ class Drilling:
             for cell in plan.cells:
                 if cell in done:
                     continue
-                began_s = self._around.clock.now_s()
-                if spent + cell.scale_out * DRILL_S > budget_executor_seconds:
-                    self._say("the budget is used up")
+                if not self._drilled(cell, models, budget=budget_executor_seconds):
+                    self._say(
+                        f"the budget is used up: {self._spent:,.0f} of {budget_executor_seconds:,.0f} "
+                        f"executor-seconds are spent, {cell.kind} with {executors(cell.scale_out)} may take "
+                        f"{cell.scale_out * DRILL_S:,.0f}; the next drills go on from there"
+                    )
                     break
-                for _ in range(1 + RETRIES):
-                    outcome = self._one(cell, models)
-                    outcomes.append(outcome)
-                    if outcome.valid:
-                        break
-                spent += cell.scale_out * (self._around.clock.now_s() - began_s)
                 done.append(cell)
                 self._save(plan, done)
-            return tuple(outcomes)
+            return tuple(self.outcomes)
         finally:
             drill.clear_left_over(self._failures)
             for problem in self._copies.clear():
                 self._say(f"left behind: {problem}")
+
+    def _drilled(self, cell: Cell, models: Models | None, *, budget: float) -> bool:
+        """Drill it until it shows something; no where the budget has no room for that."""
+        for _ in range(1 + RETRIES):
+            if self._spent + cell.scale_out * DRILL_S > budget:
+                return False
+            began_s = self._around.clock.now_s()
+            self.outcomes.append(self._one(cell, models))
+            self._spent += cell.scale_out * (self._around.clock.now_s() - began_s)
+            if self.outcomes[-1].valid:
+                break
+        return True
 
     def _one(self, cell: Cell, models: Models | None) -> Outcome:
         copy = self._copy_of(cell.scale_out)
@@ -215,7 +227,7 @@ def keep(around: Surroundings, job: str, outcome: Outcome) -> None:
 def described(outcome: Outcome) -> str:
     """One line that reads without the code."""
     rate = "" if isinstance(outcome.rate_rps, Unknown) else f" at {outcome.rate_rps:,.0f} records/s"
-    text = f"{outcome.kind}, {outcome.scale_out} executors{rate}: "
+    text = f"{outcome.kind}, {executors(outcome.scale_out)}{rate}: "
     if isinstance(outcome.event, Unknown):
         return f"{text}invalid, {outcome.event.reason}"
     event = outcome.event

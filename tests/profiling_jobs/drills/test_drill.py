@@ -252,6 +252,29 @@ class TestPlans:
         )
         assert (len(plan.cells), plan.left_out, plan.executor_seconds) == (2, 1, 720.0)
 
+    def test_what_turns_out_dearer_ends_where_the_budget_does_and_goes_on_next_time(self):
+        world = World()
+        plan = planned(kinds=["executor_kill", "driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        first = world.drilling().run(plan, budget_executor_seconds=plan.executor_seconds - 200.0)
+        assert [outcome.kind for outcome in first] == ["executor_kill"]
+        assert "executor-seconds are spent, driver_kill with 2 executors may take 360" in world.said[-1]
+        assert [outcome.kind for outcome in world.drilling().run(plan)] == ["driver_kill"]
+
+    def test_a_drill_that_shows_nothing_is_not_tried_again_beyond_the_budget(self, monkeypatch):
+        world, tried = World(), []
+
+        def shows_nothing(subject, kind, *, clock, **given):
+            tried.append(kind)
+            clock.sleep(100.0)
+            return drill.Outcome(kind, 2, RATE, Unknown("disturbed"), {})
+
+        monkeypatch.setattr(drill, "run", shows_nothing)
+        plan = planned(kinds=["executor_kill"], rates_rps={2: [RATE]}, repeats=1)
+        outcomes = world.drilling().run(plan, budget_executor_seconds=500.0)
+        assert (len(tried), len(outcomes)) == (1, 1)
+        assert world.said[-1].startswith("the budget is used up")
+        assert world.nothing_is_left()
+
     def test_a_kind_that_does_not_exist(self):
         with pytest.raises(Misuse, match="kinds"):
             planned(kinds=["meteor"], rates_rps={2: [1.0]}, repeats=1)
