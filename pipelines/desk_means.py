@@ -15,6 +15,7 @@ from models import control
 from profiling_jobs.loop.ground import Loop
 from profiling_jobs.probing.copies import Surroundings
 
+from . import timetable
 from .desk_orders import Order, OrderClock
 from .job_loop import ChampionsInCharge
 from .settings import JobSettings, Settings
@@ -48,3 +49,15 @@ class Means:
     def around(self, order: Order) -> Surroundings:
         """What copies of the order's job need."""
         return replace(self.world.around(order.job, self.job(order)), clock=self.clock(order))
+
+    def around_until_blackout(self, order: Order) -> Surroundings:
+        """The same; what has not been begun within a blackout is `Interrupted` where one begins."""
+        job = self.job(order)
+
+        def ends(now_s: float) -> str:
+            window = timetable.blackout(job, now_s)
+            return "" if window is None else f"the blackout {window.why} has begun"
+
+        if ends(self.world.clock.now_s()):  # whoever orders a drill on a copy now knows what he does
+            return self.around(order)
+        return replace(self.around(order), clock=OrderClock(self.world.clock, order, ends=ends))

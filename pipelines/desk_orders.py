@@ -30,6 +30,10 @@ class Cancelled(BaseException):
     """Whoever gave the order has given it up. No error: nothing that heals errors may heal this."""
 
 
+class Interrupted(BaseException):
+    """The order has to end here, and says why; what it has found is kept. No error either."""
+
+
 class Order:
     """One order, as its thread and everybody else see it."""
 
@@ -119,22 +123,34 @@ class Order:
 
 
 class OrderClock:
-    """The world's clock, on which a cancelled order wakes up."""
+    """The world's clock, on which a cancelled order wakes up.
 
-    def __init__(self, clock: Clock, order: Order) -> None:
-        self._clock, self._order = clock, order
+    So does one for which `ends` has a reason: `Interrupted` is raised there, once.
+    """
+
+    def __init__(
+        self, clock: Clock, order: Order, *, ends: Callable[[float], str] = lambda now_s: ""
+    ) -> None:
+        self._clock, self._order, self._ends = clock, order, ends
+        self._told = False
 
     def now_s(self) -> float:
         return self._clock.now_s()
 
     def sleep(self, seconds: float) -> None:
-        self._order.check()
+        self._check()
         while seconds > SLICE_S:
             self._clock.sleep(SLICE_S)
             seconds -= SLICE_S
-            self._order.check()
+            self._check()
         self._clock.sleep(max(0.0, seconds))
+        self._check()
+
+    def _check(self) -> None:
         self._order.check()
+        if not self._told and (why := self._ends(self._clock.now_s())):
+            self._told = True
+            raise Interrupted(why)
 
 
 class Orders:

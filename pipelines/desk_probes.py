@@ -16,7 +16,7 @@ from profiling_jobs.probing.profiling_record import measurement
 
 from . import job_plans
 from .desk_means import LOOK_S, Found, Means
-from .desk_orders import Order
+from .desk_orders import Interrupted, Order
 
 
 def profile(means: Means, order: Order) -> Found:
@@ -40,21 +40,28 @@ def profile(means: Means, order: Order) -> Found:
             order.found(_fact(means, name, result))
         told = len(state.results)
 
-    state = Profiling(
+    profiling = Profiling(
         template,
         search,
-        means.around(order),
+        means.around_until_blackout(order),
         partitions=world.partitions(template),
         rules=job_plans.rules(job),
         progress=progress,
-    ).run()
+    )
+    ended = ""
+    try:
+        profiling.run()
+    except Interrupted as why:
+        ended = f"{why}: what was measured is kept, the next profile goes on from there"
+        order.say(ended)
+    state = profiling.state
     reached = probing.progress(state)
     found = {
         str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
         for size, one in probing.estimates(state).items()
     }
     return {
-        "why_done": state.done,
+        "why_done": ended or state.done,
         "text": reached.text,
         "spent_executor_s": reached.spent_executor_seconds,
         "probes": len(state.results),

@@ -200,7 +200,8 @@ class JobSettings:
     )
     blackouts: tuple[str, ...] = key(
         (),
-        help="Windows in which nothing changes, and neither a profile nor a live drill begins: "
+        help="Windows in which nothing changes, neither a profile nor a live drill begins, and what of copies "
+        "is under way ends: "
         "`Mon-Fri 08:00-18:00`, `daily 22:00-02:00`, `2026-11-27 00:00-24:00`. With `no-scale-in` behind it "
         "the job may still grow.",
     )

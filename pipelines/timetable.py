@@ -2,8 +2,9 @@
 
 A blackout window is `DAYS HH:MM-HH:MM`, by the clock of the job's `time_zone`: DAYS is `daily`, days of the
 week (`Mon-Fri`, `Sat,Sun`) or a date (`2026-11-27`). One that ends before it begins ends the next day, and
-`24:00` is the end of a day. In it nothing changes, no profile and no live drill is begun; with `no-scale-in`
-behind it, the job may still grow. A schedule is a cron line of five fields, by the same clock.
+`24:00` is the end of a day. In it nothing changes, no profile and no live drill is begun, and those under way
+end where it begins; with `no-scale-in` behind it, the job may still grow. A schedule is a cron line of five
+fields, by the same clock.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import stat
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -212,6 +214,71 @@ class TestCopies:
         done = carried_out(office.desk, "drill", "orders", live=True, say=lines.append)
         assert (run, len(done["drills"]), done["kept"]) == (["executor_kill"], 1, False)
         assert lines[-1] == "the blackout payday has begun: driver_kill is left out"
+
+    def test_drills_on_a_copy_cost_no_more_than_a_profile(self, office):
+        office.launched()
+        lines = []
+        done = carried_out(
+            office.desk, "drill", "orders", say=lines.append, scale_outs=[4], rates_rps=[400.0], repeats=3
+        )
+        assert len(done["drills"]) <= 5
+        assert lines[0] == (
+            "1 drill left out: the budget of 4,000 executor-seconds (job.orders.profile_budget_executor_s) "
+            "has no room for more than 5"
+        )
+        with pytest.raises(
+            Misconfigured, match=r"^drill\.budget_executor_s: 100 is not enough for one drill"
+        ):
+            carried_out(office.desk, "drill", "orders", rates_rps=[400.0], budget_executor_s=100)
+
+
+class TestWhereABlackoutBegins:
+    @pytest.fixture
+    def desk(self, tmp_path):
+        """A window of two minutes begins eight minutes after the world does, or a little sooner."""
+        began_s = time.time()
+        begins, ends = (datetime.fromtimestamp(began_s + after_s, UTC) for after_s in (480.0, 600.0))
+        window = f"daily {begins:%H:%M}-{ends:%H:%M}"
+        toml = TOML.replace("scale_out = 2", f'scale_out = 2\nblackouts = ["{window}"]', 1)
+        settings = config.parse(toml, environment={})
+        with (
+            world.opened(settings, tmp_path, since_s=began_s) as there,
+            HereDesk(there, settings, tmp_path) as desk,
+        ):
+            carried_out(desk, "launch", "orders")
+            yield Office(there, desk, desk, tmp_path)
+
+    def test_a_profile_ends_there_and_the_next_one_goes_on(self, desk):
+        lines = []
+        done = carried_out(desk.desk, "profile", "orders", say=lines.append)
+        assert done["why_done"] == lines[-1]
+        assert re.fullmatch(
+            r"the blackout daily .* \(UTC\) has begun: what was measured is kept, the next profile goes on "
+            r"from there",
+            lines[-1],
+        )
+        assert done["probes"] >= 1
+        assert len(desk.world.store.measurements("orders")) >= 1
+        assert (desk.copies(), desk.scratch()) == ([], [])
+        with pytest.raises(NotReady, match="blackout window"):
+            desk.desk.begin("profile", "orders")
+        with desk.world.hurried():
+            desk.passes(180.0)
+        again = carried_out(desk.desk, "profile", "orders", say=lines.append)
+        assert again["probes"] > done["probes"]
+        assert again["spent_executor_s"] > done["spent_executor_s"]
+        assert not again["why_done"].startswith("the blackout")
+        first = [line for line in lines if line.startswith("probe 1:")]
+        assert len(first) == 2  # begun and done, before the blackout
+
+    def test_drills_on_a_copy_end_there_too_unless_they_were_ordered_within(self, desk):
+        lines = []
+        done = carried_out(desk.desk, "drill", "orders", say=lines.append, rates_rps=[400.0], repeats=5)
+        assert 1 <= len(done["drills"]) < 10
+        assert lines[-1].endswith("has begun: the drills end here, the next ones go on from there")
+        assert (desk.copies(), desk.world.failures.active()) == ([], ())
+        within = carried_out(desk.desk, "drill", "orders", kinds=["driver_kill"], rates_rps=[400.0])
+        assert within["kept"] is True
 
 
 class TestOrders:
