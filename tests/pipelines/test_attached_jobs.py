@@ -1,0 +1,144 @@
+"""What can be done with jobs that somebody else runs? Asked at the desk of a made-up world."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from models.quantities import Unknown
+from models.simulation import sampling
+from pipelines import config, world
+from pipelines.command_line import main
+from pipelines.desk import carried_out
+from pipelines.desk_here import HereDesk
+from profiling_jobs.errors import Misconfigured, Unsafe
+
+TOML = """
+[deployment]
+kind = "simulated"
+[spark]
+slots = 8
+[job.orders]
+attach = true
+executors = 3
+checkpoint = "/theirs/orders"
+inputs = {events = "in"}
+outputs = {alerts = "out"}
+scale_out_max = 4
+max_offsets_per_trigger = 2000
+failure_kinds = ["driver_kill"]
+probe_s = 60
+warm_up_s = 10
+profile_scale_outs = [1]
+profile_budget_executor_s = 2000
+"""
+PROGRAM = 'build = "a:b"\n'
+
+
+@pytest.fixture(autouse=True)
+def _nobody_asks_the_twin_for_latency(monkeypatch):
+    """Nine tenths of its time, and probes reckon their own."""
+    none = Unknown("left out")
+    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+
+
+class Office:
+    def __init__(self, there, desk):
+        self.world, self.desk = there, desk
+
+    def passes(self, seconds):
+        """Simulated time; the desk's own thread sees to it."""
+        until = self.world.clock.now_s() + seconds
+        while self.world.clock.now_s() < until:
+            time.sleep(0.002)
+
+    @property
+    def live(self):
+        """What really runs, behind the adapter that keeps our hands off."""
+        return self.world.deployments._ours._cluster.job("orders")
+
+
+@pytest.fixture
+def office(request, tmp_path):
+    settings = config.parse(TOML + getattr(request, "param", ""), environment={})
+    with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+        there.flow("in", 700.0)
+        yield Office(there, desk)
+
+
+class TestWatched:
+    def test_it_is_watched_without_being_started(self, office):
+        office.passes(130.0)
+        found = office.desk.evaluate("orders")
+        assert found["observation"]["arrival_rps"] == pytest.approx(700.0, rel=0.05)
+        assert found["observation"]["lag_records"] < 20_000.0
+        assert found["scale_out"] == 3
+        assert found["apply"] is None
+        assert json.loads(json.dumps(found)) == found
+        status = office.desk.status()["jobs"]["orders"]
+        assert (status["state"], status["declared_scale_out"], status["ours"]) == ("running", 3, False)
+        assert "unknown" in status["executors_alive"]
+
+    def test_it_is_none_of_our_deployments(self, office):
+        assert office.world.deployments.names() == ()
+
+    def test_its_input_can_be_recorded(self, office):
+        done = carried_out(office.desk, "record", "orders", seconds=20)
+        assert done["recordings"]["events"]["ended"] == "complete"
+
+
+class TestHandsOff:
+    @pytest.mark.parametrize("office", ["", PROGRAM], indirect=True, ids=["alone", "with its program"])
+    @pytest.mark.parametrize(
+        ("what", "details", "said"),
+        [
+            ("launch", {}, "not started here"),
+            ("stop", {}, "not stopped here"),
+            ("apply", {"epoch": 1, "to": 4}, "not rescaled here"),
+            ("drill", {"live": True}, "not hurt here"),
+        ],
+    )
+    def test_what_would_touch_it_is_refused(self, office, what, details, said):
+        with pytest.raises(Unsafe, match=rf"^job\.orders\.attach = true: somebody else runs it.* {said}"):
+            office.desk.begin(what, "orders", **details)
+        assert (office.live.state in ("starting", "running"), office.live.declared) == (True, 3)
+
+    @pytest.mark.parametrize("what", ["profile", "drill"])
+    def test_without_its_program_there_are_no_copies_and_it_says_what_to_do(self, office, what):
+        with pytest.raises(Misconfigured, match=r"job\.orders\.attach: .* give `script` or `build` beside"):
+            office.desk.begin(what, "orders")
+        with pytest.raises(Misconfigured, match="its program is not here"):
+            office.desk.begin("probe", "orders", scale_out=1, rate_rps=300.0)
+
+
+@pytest.mark.parametrize("office", [PROGRAM], indirect=True, ids=["with its program"])
+class TestCopies:
+    def test_a_copy_is_profiled_and_the_live_one_goes_on(self, office):
+        office.passes(60.0)
+        runs, before = office.live.runs, office.live.checkpoint.batch
+        done = carried_out(office.desk, "profile", "orders")
+        assert 600.0 < done["capacity_rps"]["1"]["mid"] < 900.0
+        assert (office.live.runs, office.live.declared) == (runs, 3)
+        assert office.live.checkpoint.batch > before, "it was not stopped meanwhile"
+        assert office.world.deployments.names() == ()
+
+    def test_a_copy_is_drilled_at_the_size_that_its_owner_has_given_it(self, office):
+        done = carried_out(office.desk, "drill", "orders", rates_rps=[500.0])
+        (row,) = done["drills"]
+        assert (row["kind"], row["scale_out"], row["kept"]) == ("driver_kill", 3, True)
+        assert office.live.runs <= 1
+        assert office.world.failures.active() == ()
+
+
+class TestCommands:
+    def test_drill_says_why_not_before_it_starts_anything(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "headroom.toml").write_text(TOML)
+        done = CliRunner().invoke(main, ["drill", "orders"])
+        assert done.exit_code == 2
+        assert "its program is not here: give `script` or `build`" in " ".join(done.output.split())
+        live = CliRunner().invoke(main, ["drill", "orders", "--on-live"])
+        assert live.exit_code == 2
+        assert "somebody else runs it, so it is not hurt here" in " ".join(live.output.split())
+        assert not (tmp_path / ".headroom").exists()
