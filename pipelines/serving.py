@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiling_jobs.learning import recorded_history
+
 from . import world
 from .desk_here import HereDesk
 from .desk_line import DeskServer
@@ -59,6 +61,11 @@ def served(
         there = stack.enter_context(
             world.opened(settings, owner.folder, say=say, owner=owner, since_s=since_s)
         )
+        for name, job in settings.jobs.items():  # what the death of an earlier owner has cut short
+            for line in recorded_history.tell(
+                there.store, name, owner.folder / "recordings", inputs=job.inputs
+            ):
+                say(line)
         desk = stack.enter_context(HereDesk(there, settings, owner.folder))
         pages = Pages(owner, settings, file=file, say=say)
         stack.callback(closed_quietly, pages)

@@ -200,10 +200,9 @@ class JobSettings:
     )
     blackouts: tuple[str, ...] = key(
         (),
-        help="Windows in which nothing changes, neither a profile nor a live drill begins, and what of copies "
-        "is under way ends: "
-        "`Mon-Fri 08:00-18:00`, `daily 22:00-02:00`, `2026-11-27 00:00-24:00`. With `no-scale-in` behind it "
-        "the job may still grow.",
+        help="Windows in which nothing changes, neither a profile nor a live drill begins, and what of "
+        "copies is under way ends: `Mon-Fri 08:00-18:00`, `daily 22:00-02:00`, `2026-11-27 00:00-24:00`. "
+        "With `no-scale-in` behind it the job may still grow.",
     )
     time_zone: str = key("UTC", help="By whose clock blackouts and schedules are meant, `Europe/Berlin`.")
 

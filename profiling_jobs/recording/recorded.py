@@ -14,6 +14,8 @@ whatever else lies under data/ is the rest of an attempt that was cut short.
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ from models.quantities import Unknown
 
 from ..driver.orders import read_json
 from ..errors import Misconfigured, Unsafe
+
+LOCK = "recording.lock"
+"""Held by whoever records into the folder."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,22 @@ class Recorded:
         )
 
     @property
+    def is_written(self) -> bool:
+        """Whether somebody is recording into this folder now."""
+        try:
+            lock = os.open(self.folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(lock)
+
+    @property
     def ends(self) -> dict[int, int]:
         """Where the next slice begins in each partition."""
         return {**self.first, **(self.slices[-1].ends if self.slices else {})}
@@ -168,8 +189,9 @@ class Recorded:
     def rate_rps(self) -> tuple[int, NDArray[np.float64]] | Unknown:
         """The arrival rate on a grid of one second by broker timestamp, and the second it begins with.
 
-        A second without records is a rate of zero. With retention's gaps nothing can be said: the seconds
-        that are incomplete are not known.
+        A second without records is a rate of zero. The one in which a recording was cut short is left out, it
+        was seen in part. With retention's gaps nothing can be said: the seconds that are incomplete are not
+        known.
         """
         if self.missing:
             return Unknown(
@@ -183,6 +205,11 @@ class Recorded:
         if self.ended == "complete":  # whole seconds that were asked for and in which nothing came
             first = min(first, int(np.ceil(self.from_s)))
             last = max(last, int(np.floor(self.until_s)) - 1)
+        elif last == first:
+            return Unknown(f"{self.topic} was recorded for less than two seconds")
+        else:
+            del seconds[last]
+            last -= 1
         rate = np.zeros(last - first + 1)
         for second, count in seconds.items():
             rate[second - first] = count

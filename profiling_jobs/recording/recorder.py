@@ -31,7 +31,7 @@ from models.arguments import number, whole
 from ..driver.orders import write_json
 from ..errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from ..replay.sources import as_times
-from .recorded import Recorded, Slice, data_folder, slice_file
+from .recorded import LOCK, Recorded, Slice, data_folder, slice_file
 
 SLICE_S = 5.0  # judgement: a slice costs about a second beside its records, and is what a crash loses
 SLICE_RECORDS = 250_000  # judgement: with …
@@ -349,7 +349,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    lock = os.open(folder / "recording.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
 from models.control import Blackout
@@ -22,6 +23,7 @@ from pipelines.desk_means import Means
 from pipelines.owner import Owner
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+from profiling_jobs.learning import workload_history
 
 TOML = """
 [deployment]
@@ -141,6 +143,21 @@ class TestLiveJob:
         kept = done["recordings"]["events"]
         assert (kept["ended"], kept["records"]) == ("complete", pytest.approx(10_000, rel=0.002))
         assert lines[0] == "recording in for 20 s"
+
+    def test_a_recording_that_is_given_up_counts_as_far_as_it_went(self, office):
+        office.launched(rate_rps=500.0)
+        id = office.desk.begin("record", "orders", seconds=3600)
+        until = time.monotonic() + 60.0
+        while time.monotonic() < until:
+            kept = list((office.folder / "recordings" / "orders").glob("*-events/slices/000003.json"))
+            if kept:
+                break
+            time.sleep(0.01)
+        office.desk.cancel(id)
+        assert ended(office.desk, id)["state"] == "cancelled"
+        grid = workload_history.history(office.world.store, "orders")
+        assert 1 <= (~np.isnan(grid.values)).sum() < 360
+        assert np.nanmean(grid.values) == pytest.approx(500.0, rel=0.1)
 
 
 class TestCopies:

@@ -231,6 +231,15 @@ def test_the_size_limit_is_kept_and_can_be_raised(tmp_path: Path) -> None:
     assert (recorded.ended, sorted(offsets(recorded))) == ("complete", expected(topic))
 
 
+def test_the_second_in_which_it_was_cut_short_is_not_known(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    recorded = recording(topic, folder, max_bytes=20_000).run()
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert first == FROM_S
+    assert rate.size == max(recorded.arrivals) - FROM_S
+    assert rate.sum() == recorded.records - recorded.arrivals[max(recorded.arrivals)]
+
+
 def test_a_limit_below_the_first_slice_keeps_nothing(tmp_path: Path) -> None:
     recorded = recording(steady(), tmp_path / "r", max_bytes=10).run()
     assert (recorded.ended, recorded.records) == ("size limit", 0)
