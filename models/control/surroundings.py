@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from models.quantities import Hold, Unknown
 
 from .seeing import Seen
-from .state import ForeignEdit, Origin, State
+from .state import NOT_APPLIED, NOT_VERIFIED, ForeignEdit, Origin, State
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ def notice_orders(state: State, seen: Seen) -> State:
     resumed_at_s = state.directives.resumed_at_s
     kept = tuple(q for q in state.quarantined if q.since_s > resumed_at_s)
     state = replace(state, quarantined=kept)
-    if state.settings.mode != "apply" and state.change is not None:
-        state = replace(state, change=None)  # whoever took away our hands looks after it now
+    if state.settings.mode != "apply":
+        # Whoever took away our hands looks after the size now; what we had set is not ours to bring back.
+        state = replace(state, change=None, applied=NOT_APPLIED, last_good=NOT_VERIFIED)
     foreign = state.foreign
     if foreign is not None and foreign.since_s <= resumed_at_s:
         ours = seen.scale_out if seen.sized else Unknown("the size was not readable at the resume")

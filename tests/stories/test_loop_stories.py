@@ -487,6 +487,25 @@ def test_in_recommend_the_size_is_the_users_and_nothing_is_re_asserted() -> None
     assert "came back" not in " ".join(story.reasons())
 
 
+def test_what_an_earlier_apply_has_verified_is_not_brought_back_after_a_while_of_recommend() -> None:
+    world = World().launch(load=jump(3, 4_000.0))
+    verified = world.run(minutes=12).sizes()[-1]
+    agreed = world.agreed["orders"]
+    world.agreed["orders"] = settings(mode="recommend")
+    came_back(world, 5)
+    world.run(minutes=3)
+    world.agreed["orders"] = agreed
+    story = world.run(minutes=10)
+    assert verified > 5
+    assert all(e.reassert is None for e in story.ticks["orders"])
+    assert "came back" not in " ".join(story.reasons())
+    (change,) = [e.apply for e in story.ticks["orders"] if e.apply]
+    assert (change["origin"], change["before"]) == ("decision", 5)
+    came_back(world, 4)  # what this apply has verified is
+    (again,) = [e.apply for e in world.run(minutes=3).ticks["orders"] if e.apply]
+    assert (again["origin"], again["to"]) == ("reassert", change["to"])
+
+
 def test_nothing_changes_in_a_blackout() -> None:
     world = World().launch(load=jump(5, 4_000.0))
     world.blackout = lambda job, now_s: Blackout("payday") if now_s < START_S + 900.0 else None
