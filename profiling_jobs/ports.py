@@ -90,7 +90,10 @@ class Status:
     run_id: str | Unknown
     reason: str = ""
     ours: bool | Unknown = NO_MARK
-    """Have we set the declared size ourselves, by a launch or a change? False: somebody else has."""
+    """Have we set the declared size ourselves, by a launch or a change? False: somebody else has.
+
+    Of the declared size alone: executors that somebody kills leave it as it is, and are Spark's to replace.
+    """
 
 
 @dataclass(frozen=True)

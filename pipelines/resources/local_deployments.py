@@ -33,7 +33,9 @@ from .spark import ExecutorProcess, LocalSpark
 
 POLL_S = 0.2
 DYING_S = 1.0  # judgement: between a broken connection and the end of its process
-OURS = True  # the declared size stands in the record, and nobody but us writes that
+# The declared size is what the record says: a launch and a change write it, nobody else has the key of the
+# driver's channel, and executors that are killed leave it as it is. There is no size of somebody else's here.
+OURS = True
 ANSWER_S = 2.0  # judgement: milliseconds, on a very busy machine a second
 
 
