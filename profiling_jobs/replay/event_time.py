@@ -50,8 +50,10 @@ class JsonField:
 
     def __call__(self, values: pa.Array, by_ms: Whole) -> pa.Array:
         """The values with their event times moved."""
-        if values.offset or not pa.types.is_binary(values.type) or values.null_count:
+        if not pa.types.is_binary(values.type) or values.null_count:
             values = pa.array(values.to_pylist(), pa.binary())
+        elif values.offset:  # a buffer of its own, which begins with the first of them
+            values = pa.concat_arrays([values])
         found = self._find(values)
         moved = values if found is None else self._overwritten(values, *found, by_ms)
         slow = range(len(values)) if found is None else np.flatnonzero(found[0] < 0)
