@@ -140,7 +140,8 @@ def test_in_its_own_time_or_so_many_copies(parquet: Source) -> None:
 
 
 def test_row_groups_too_large_for_a_task_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "BLOCK_RECORDS", 40)
+    monkeypatch.setattr(sources, "BLOCK_RECORDS", 60)
+    monkeypatch.setattr(sources, "WRITTEN_RECORDS", 40)
     pq.write_table(numbered(100), tmp_path / "a.parquet")
     (tmp_path / "work").mkdir()
     source = open_source(str(tmp_path / "a.parquet"), folder=tmp_path / "work")
@@ -155,6 +156,45 @@ def test_a_tape_keeps_what_fits_and_no_more(parquet: Source, monkeypatch: pytest
         for _ in kept.take(np.arange(start, start + 7)):
             pass
         assert len(kept._loaded) < 4
+
+
+def test_of_what_does_not_fit_as_much_as_fits_is_read_only_once(
+    parquet: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    reads = Tape._read
+    monkeypatch.setattr(
+        Tape, "_read", lambda tape, block: (read.append(block.records), reads(tape, block))[1]
+    )
+    kept = Tape(parquet)
+    list(kept.take(np.arange(150)))
+    assert sum(read) == 150
+    monkeypatch.setattr(kept, "_kept_bytes", kept._held_bytes() * 2 // 3)
+    list(kept.take(np.arange(150, 300)))  # what no longer fits goes
+    read.clear()
+    list(kept.take(np.arange(300, 1050)))
+    assert sum(read) <= 5 * 100, "of five rounds; all 750 if the oldest went"
+
+
+def test_generated_events_are_read_as_they_lie_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "WRITTEN_RECORDS", 100)
+    source = open_source("generator:enrichment?count=450", folder=tmp_path)
+    assert [(block.records, block.plain) for block in source.blocks] == [(100, True)] * 4 + [(50, True)]
+    alone, shared = Tape(source), [Tape(source, task=task, tasks=2) for task in range(2)]
+    orders = [
+        {
+            json.loads(text)["order"]
+            for records in tape.take(np.arange(450))
+            for text in records.batch["value"].to_pylist()
+        }
+        for tape in (alone, *shared)
+    ]
+    assert len(orders[0]) == 450
+    assert orders[0] == orders[1] | orders[2]
+    assert not orders[1] & orders[2]
+    assert (len(alone._loaded), len(shared[0]._loaded)) == (1, 5), (
+        "one task need not keep what it reads so easily"
+    )
 
 
 def test_the_events_of_a_job_are_a_source(tmp_path: Path) -> None:
@@ -179,6 +219,7 @@ def test_the_events_of_a_job_are_a_source(tmp_path: Path) -> None:
         ("generator:no-such-job", "no generator"),
         ("generator:enrichment?speed=1", "no option speed"),
         ("generator:enrichment?count=-1", "count"),
+        ("generator:enrichment?count=0", "no records"),
     ],
 )
 def test_what_is_no_source_is_said(tmp_path: Path, name: str, says: str) -> None:
