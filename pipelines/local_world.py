@@ -14,7 +14,7 @@ from pathlib import Path
 
 from models.quantities import Unknown
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.ports import Clock, Source
 from profiling_jobs.probing.copies import BESIDE
 from profiling_jobs.recording.recorded import Recorded
@@ -73,10 +73,15 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
             spark.ensure()
         broker = stack.enter_context(KafkaBroker(brokers))
         deployments = LocalDeployments(owner, spark, brokers, settings=settings.spark)
+        attached = Attached(theirs(settings.jobs), now_s=time.time)
+        for name in sorted(attached.jobs.keys() & set(deployments.names())):
+            raise Unsafe(
+                f"job.{name}.attach = true says that somebody else runs it, but it was launched here and "
+                "should still run: end it with `headroom cleanup`, or leave attach out"
+            )
         stack.enter_context(deployments)
         executors = LocalExecutors(owner, spark)
         stack.callback(executors.close)
-        attached = Attached(theirs(settings.jobs), now_s=time.time)
         guarded = AttachedDeployments(deployments, attached, plan=deployments.plan)
         metrics = stack.enter_context(LocalMetrics(broker, guarded, executors))
         failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))

@@ -176,6 +176,8 @@ def _doubts(there: Subject, value: int) -> tuple[str, ...]:
             f"{value} is outside of job.{there.name}'s bounds, {job.scale_out_min} to {job.scale_out_max}: "
             "pin it within them, or change scale_out_min or scale_out_max",
         )
+    if job.attach:
+        return ("Somebody else runs it: the pin is shown as a recommendation to its owner.",)
     if job.mode != "apply":
         return (
             f"Its mode is {job.mode}: the pin is shown as a recommendation, and nothing is changed. "

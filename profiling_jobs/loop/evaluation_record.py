@@ -101,6 +101,8 @@ class Evaluation:
     at once, or as soon as nothing that outranks it stands in the way."""
     quarantined: Sequence[Json] = ()
     """Sizes that did not work: `scale_out`, `direction` (out: and more; in: and fewer), `until_s`, `why`."""
+    attached: bool = False
+    """Somebody else runs it: only its offsets and commits are seen, and nothing is ever changed here."""
     trouble: Sequence[str] = ()
     """What could not be read or done at this tick, also where it is no reason for an alarm."""
 

@@ -76,6 +76,7 @@ def written_down(
         reassert=None
         if isinstance(o.scale_out, Unknown) or not lost_our_size(state, o.scale_out)
         else {"found": o.scale_out, "ours": state.last_good},
+        attached=settings.only_commits,
         quarantined=[
             {name: getattr(each, name) for name in ("scale_out", "direction", "until_s", "why")}
             for each in state.quarantined

@@ -38,7 +38,13 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
         found.append(f"The size is ours again after {ends}.")
     if e.orders.get("blackout"):
         found.append("The end of the blackout window.")
-    if e.mode != "apply" and e.instruction.get("would") is not None:
+    would = e.instruction.get("would")
+    if e.attached and would is not None:
+        found.append(
+            f"Its owner, who alone can change it: when it has {executors(would)}, set job.{e.job}.executors "
+            f"= {would} and start `headroom serve` anew."
+        )
+    elif e.mode != "apply" and would is not None:
         found.append(f'Mode apply: with job.{e.job}.mode = "apply" the change is made at the next tick.')
     if e.mode == "observe":
         found.append(f'Mode recommend: job.{e.job}.mode = "recommend" decides, and still touches nothing.')

@@ -12,7 +12,10 @@ from pipelines import config, world
 from pipelines.command_line import main
 from pipelines.desk import carried_out
 from pipelines.desk_here import HereDesk
+from pipelines.resources import kafka_broker
+from pipelines.resources.deployment_records import Record, Records
 from profiling_jobs.errors import Misconfigured, Unsafe
+from profiling_jobs.ports import Function, Plan
 
 TOML = """
 [deployment]
@@ -142,3 +145,90 @@ class TestCommands:
         assert live.exit_code == 2
         assert "somebody else runs it, so it is not hurt here" in " ".join(live.output.split())
         assert not (tmp_path / ".headroom").exists()
+
+    def test_a_pin_is_a_recommendation_to_its_owner(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "headroom.toml").write_text(TOML)
+        done = CliRunner().invoke(main, ["pin", "orders", "4", "--why", "sale tonight"])
+        assert done.exit_code == 0
+        said = " ".join(done.output.split())
+        assert "Somebody else runs it: the pin is shown as a recommendation to its owner." in said
+        assert 'mode = "apply"' not in said
+
+
+class Broker:
+    """In place of the brokers' client: one topic, and nothing to write with."""
+
+    def __init__(self, brokers):
+        self.asked_of = brokers.bootstrap
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def topics(self):
+        return {"in": 1}
+
+    def starts(self, topics):
+        return {("in", 0): 0}
+
+    def ends(self, topics):
+        return {("in", 0): 1_000}
+
+    def committed(self, group, topics):
+        return {}
+
+
+class TestLocal:
+    """Real adapters and a checkpoint on the disk; no JVM, and a broker that is made up."""
+
+    TEXT = """
+[brokers]
+bootstrap = "kafka:9092"
+[job.orders]
+attach = true
+executors = 4
+checkpoint = "CHECKPOINT"
+inputs = {events = "in"}
+"""
+
+    @pytest.fixture
+    def found(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(kafka_broker, "KafkaBroker", Broker)
+        return config.parse(self.TEXT.replace("CHECKPOINT", str(tmp_path / "theirs")), environment={})
+
+    def test_it_is_watched_by_its_checkpoint_and_no_spark_is_started(self, found, tmp_path):
+        for part, text in (("offsets", 'v1\n{}\n{"in": {"0": 900}}'), ("commits", "v1\n{}")):
+            (tmp_path / "theirs" / part).mkdir(parents=True)
+            (tmp_path / "theirs" / part / "7").write_text(text)
+        said = []
+        with world.opened(found, tmp_path / "h", say=said.append) as there:
+            assert there.owner.running() == ()
+            assert there.deployments.status("orders").state == "unknown", "nobody has looked"
+            sample = there.metrics.sample("orders")
+            assert (sample.lag_records, sample.last_batch) == (100, 7)
+            status = there.deployments.status("orders")
+            assert (status.state, status.declared_scale_out) == ("running", 4)
+            with pytest.raises(Unsafe, match="not hurt here"):
+                there.failures.inject("orders", "driver_kill")
+        assert said == []
+
+    def test_a_desk_evaluates_it_and_tells_what_is_missing(self, found, tmp_path):
+        with world.opened(found, tmp_path / "h") as there, HereDesk(there, found, tmp_path / "h") as desk:
+            evaluation = desk.evaluate("orders")
+        assert evaluation["attached"] is True
+        assert evaluation["instruction"]["do"] == "hold"
+        assert evaluation["apply"] is None
+
+    def test_one_that_was_launched_here_is_not_taken_for_somebody_else_s(self, found, tmp_path):
+        plan = Plan("orders", "orders", "live", Function("a:b"), 1, {"in": "in"}, {}, "/theirs/orders")
+        records = Records(tmp_path / "h" / "deployments")
+        records.save(Record(plan))
+        refused = pytest.raises(Unsafe, match=r"^job\.orders\.attach = true .*`headroom cleanup`")
+        with refused, world.opened(found, tmp_path / "h"):
+            pass
+        records.change("orders", wanted="stopped")
+        with world.opened(found, tmp_path / "h") as there:
+            assert there.deployments.names() == ()

@@ -175,6 +175,8 @@ def test_a_load_that_rises_gets_a_recommendation_and_nothing_is_touched() -> Non
     assert len({v["scale_out"] for v in found[-1].decision["verdicts"]}) > 1
     said = explained(Evaluation.from_json(found[-1].to_json()), shown=str)
     assert "would go from 4 to" in said.done
+    assert "Its owner, who alone can change it: when it has" in said.would_change[0]
+    assert not any("Mode apply" in one for one in said.would_change)
     assert ("executors", "4 declared, how many are alive is unknown") in said.seen
 
 
