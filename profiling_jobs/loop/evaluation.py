@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from models import control
 from models.control import Settings, State
 from models.control.deciding import Decider, Decision, Models, Situation
+from models.control.seeing import NEEDED
 from models.control.step import NO_DIGITS
 from models.observation import Observation
 from models.quantities import Instruction, Scale, Unknown
@@ -105,7 +106,7 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
     else:
         order = still_ordered(state, order)
     worries += tuple(why for why in (memory.trouble, seen.down) if why)
-    alarms, told_at_s = _own_alarms(job, memory, state, worries, now_s)
+    alarms, told_at_s = _own_alarms(job, memory, state, seen.observation, worries, now_s)
     after = Memory(
         control=state,
         epoch=epoch,
@@ -197,14 +198,16 @@ def _stepped(state: State, seen: Observation, now_s: float) -> tuple[State, list
 
 
 def _own_alarms(
-    job: str, memory: Memory, after: State, worries: Sequence[str], now_s: float
+    job: str, memory: Memory, after: State, seen: Observation, worries: Sequence[str], now_s: float
 ) -> tuple[list[str], dict[str, float]]:
     """What the loop itself has to say, not again within `alarm_every_s`."""
     settings = after.settings
     told = {key: at_s for key, at_s in memory.told_at_s.items() if now_s - at_s < settings.alarm_every_s}
     blind_s = now_s - min(after.missing_since_s, now_s)
     if blind_s >= max(settings.missing_for_s, settings.interval_s):
-        worries = (*worries, f"{job} cannot be seen for {blind_s:.0f} s: its size is held")
+        missing = (getattr(seen, name) for name in NEEDED)
+        why = next((f" ({one.reason})" for one in missing if isinstance(one, Unknown)), "")
+        worries = (*worries, f"{job} cannot be seen for {blind_s:.0f} s: its size is held{why}")
     alarms = []
     for worry in worries:
         key = worry.split(":")[0].translate(NO_DIGITS)

@@ -41,6 +41,7 @@ def observation(
     if at_s <= since_s:
         return Unknown(f"nothing was sampled since {since_s:.0f}: check what reads the metrics")
     load = timeline.load(since_s, at_s)
+    unread = sample.executors if isinstance(sample.executors, Unknown) else NO_LOAD
     return Observation(
         at_s=at_s,
         scale_out=status if isinstance(status, Unknown) else status.declared_scale_out,
@@ -48,9 +49,9 @@ def observation(
         throughput_rps=timeline.throughput_rps(since_s, at_s, clip=True),
         lag_records=sample.lag_records,
         latency_ms=sample.latency_p95_ms,
-        cpu=_larger(_means(load.cpu), _means(load.busy)),
+        cpu=_larger(_means(load.cpu, unread), _means(load.busy, unread)),
         limited_by=limited_by(timeline, since_s, at_s),
-        worker_rps=_means(load.records_rps),
+        worker_rps=_means(load.records_rps, unread),
         forecast=forecast,
         run_id=sample.run_id if isinstance(status, Unknown) else status.run_id,
         executors_alive=_alive(last) if isinstance(status, Unknown) else status.executors_alive,
@@ -67,13 +68,15 @@ def limited_by(timeline: Timeline, start_s: float, end_s: float) -> Literal["cpu
     """What limits the job, by everything that was read of its executors between two moments."""
     read = [point.sample.executors for point in timeline.points(start_s, end_s)]
     known = [executors for executors in read if not isinstance(executors, Unknown)]
+    if read and not known and isinstance(read[-1], Unknown):
+        return read[-1]
     return executor_signals.limit([one for executors in known for one in executors])
 
 
-def _means(columns: Mapping[str, Array]) -> Shares:
+def _means(columns: Mapping[str, Array], unread: Unknown) -> Shares:
     known = {name: column[np.isfinite(column)] for name, column in columns.items()}
     means = {name: float(column.mean()) for name, column in known.items() if column.size}
-    return means or NO_LOAD
+    return means or unread
 
 
 def _larger(cpu: Shares, busy: Shares) -> Shares:

@@ -72,7 +72,8 @@ def in_charge() -> InCharge:
         engine=BatchEngine(overhead_s=OVERHEAD_S, trigger_s=5.0),
         version="capacity 1, recovery 1, workload 1",
     )
-    history = 2_000.0 + np.random.default_rng(3).normal(0.0, 20.0, 720)
+    steps = np.random.default_rng(3).normal(0.0, 20.0, 720).cumsum()  # a load that wanders
+    history = 1_500.0 + steps - steps[-1]
     forecaster = naive_forecaster(history, step_s=TICK_S, steps=5, seed=1)
     assert isinstance(forecaster, Forecaster)
     versions = {"workload": 1, "capacity": 1, "recovery": 1}
@@ -173,6 +174,7 @@ def test_a_load_that_rises_gets_a_recommendation_and_nothing_is_touched() -> Non
     assert all(e.apply is None and e.instruction["do"] == "hold" for e in story.ticks)
     assert story.size == 4
     assert len({v["scale_out"] for v in found[-1].decision["verdicts"]}) > 1
+    assert found[-1].observation["hottest_share"].reason.startswith("somebody else runs it")
     said = explained(Evaluation.from_json(found[-1].to_json()), shown=str)
     assert "would go from 4 to" in said.done
     assert "Its owner, who alone can change it: when it has" in said.would_change[0]
@@ -220,6 +222,8 @@ def test_without_its_size_every_evaluation_holds_and_names_the_key(mode: str) ->
     assert would(found) == []
     assert all(isinstance(e.scale_out, Unknown) for e in found)
     assert found[-1].observation["arrival_rps"] == pytest.approx(3_400.0, rel=0.05)
+    (alarm,) = story.alarms()
+    assert alarm.startswith("orders cannot be seen for 300 s: its size is held (job.orders.executors is not")
     if mode == "recommend":
         assert "job.orders.executors is not set" in found[-1].reason
 
