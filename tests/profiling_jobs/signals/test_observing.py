@@ -68,7 +68,7 @@ def test_a_minute_of_a_job() -> None:
     )
     assert seen.last_commit_at_s == 60.0
     assert seen.commits_at_s == tuple(float(at) for at in range(42, 61, 2))
-        assert seen.cpu == Unknown("the driver does not answer")
+    assert seen.cpu == Unknown("the driver does not answer")
 
 
 def test_what_was_not_read_stays_unknown_with_its_reason() -> None:
