@@ -10,8 +10,9 @@ import re
 from datetime import datetime, timedelta
 from typing import Literal
 
-DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
-SECONDS = (86_400, 3_600, 60, 1)
+UNITS = {"d|days?": 86_400, "h|hours?": 3_600, "m|min|minutes?": 60, "s|sec|seconds?": 1}
+DURATION = re.compile("".join(rf"(?:([0-9]+)\s*(?:{names})\s*)?" for names in UNITS))
+PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
 LONGEST_S = 366 * 86_400  # judgement: more is a slip of the keyboard
 CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -21,11 +22,16 @@ Toward = Literal["past", "future"]
 
 
 def duration_s(text: str) -> float:
-    """Seconds of `90s`, `15m`, `2h`, `1d` or `1h30m`; ValueError says what is accepted."""
+    """Seconds of `90s`, `15m`, `2h`, `1d`, `1h30m`, `10min`, `2 hours`; a number alone is seconds, as in
+    headroom.toml. ValueError says what is accepted.
+    """
     parts = DURATION.fullmatch(text.strip())
-    if parts is None or not any(parts.groups()):
+    if PLAIN.fullmatch(text.strip()):
+        total = float(text)
+    elif parts is None or not any(parts.groups()):
         raise ValueError(f"{text!r} is no duration: write for example 90s, 15m, 2h, 1d or 1h30m")
-    total = sum(int(part or 0) * each for part, each in zip(parts.groups(), SECONDS, strict=True))
+    else:
+        total = sum(int(part or 0) * each for part, each in zip(parts.groups(), UNITS.values(), strict=True))
     if total == 0:
         raise ValueError(f"{text!r} lasts no time at all: write for example 15m")
     if total > LONGEST_S:

@@ -26,7 +26,9 @@ why_option = click.option(
     help="The reason, for whoever reads it at night. It is kept, with your login name.",
 )
 for_option = click.option(
-    "--for", "for_", help="For so long: 30m, 2h, 1d12h. Default: until `headroom resume`."
+    "--for",
+    "for_",
+    help="For so long: 30m, 2h, 1d12h, 10min, or 600 for seconds. Default: until `headroom resume`.",
 )
 until_option = click.option("--until", help="Until this moment: 18:00, '2026-11-18 18:00'.")
 

@@ -27,14 +27,30 @@ def utc(*parts):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("15m", 900), ("2h", 7200), ("1d", 86_400), ("1h30m", 5400), (" 1d2h3m4s ", 93_784)],
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("2h", 7200),
+        ("1d", 86_400),
+        ("1h30m", 5400),
+        (" 1d2h3m4s ", 93_784),
+        ("10min", 600),
+        ("2hours", 7200),
+        ("1 hour 30 minutes", 5400),
+        ("2 h", 7200),
+        ("90sec", 90),
+        ("1day", 86_400),
+        ("600", 600),  # seconds, as in headroom.toml
+        ("0.5", 0.5),
+    ],
 )
 def test_durations(text, seconds):
     assert times.duration_s(text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2", "h", "2 h", "1.5h", "-2h", "30m1h", "2hours", "0s", "0h0m", "400d", "٣h", "1e3s", "nan"]
+    "text",
+    ["", "0", "h", "1.5h", "-2h", "-2", "30m1h", "2 fortnights", "0s", "0h0m", "400d", "٣h", "1e3s", "nan"],
 )
 def test_what_is_no_duration(text):
     with pytest.raises(ValueError, match=r"write for example|for ever"):
