@@ -47,12 +47,15 @@ def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path,
     with subject.opened(job, file=file, folder=folder) as there:
         at_s = _moment(at, there)
         found = there.store.evaluations(there.name, until_s=at_s, limit=LOOKED_BACK)
-        oldest = there.newest_at_s
+        oldest, remedy = there.newest_at_s, there.remedy
     if not found:
-        told = "nothing was evaluated yet" if oldest is None else (
+        told = f"nothing was evaluated yet: {remedy}" if oldest is None else (
             f"nothing was evaluated up to {times.shown(at_s)}: see `headroom history {job}`"
         )  # fmt: skip
-        click.echo(json.dumps({"schema": 1, "job": job, "why_not": told}) if as_json else f"{job}: {told}")
+        if as_json:
+            click.echo(json.dumps({"schema": 1, "job": job, "why_not": told}))
+        else:
+            page.paragraph(f"{job}: {told}", indent=0)
         raise click.exceptions.Exit(1)
     try:
         evaluation = Evaluation.from_json(found[-1][1])

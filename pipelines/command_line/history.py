@@ -69,7 +69,8 @@ def command(
     elif lines:
         _show(job, [(at_s, line) for at_s, _, line in lines])
     else:
-        click.echo(f"{job}: {_nothing(since_s if since else None, changes=changes)}")
+        remedy = f": {there.remedy}" if there.newest_at_s is None else ""
+        page.paragraph(f"{job}: {_nothing(since_s if since else None, changes=changes)}{remedy}", indent=0)
     if not lines:
         raise click.exceptions.Exit(1)
 

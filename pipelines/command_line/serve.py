@@ -15,7 +15,7 @@ from pipelines.desk import carried_out
 from pipelines.serving import Office, Say, served
 from profiling_jobs.errors import HeadroomError
 
-from .subject import no_job
+from . import subject
 
 PAGES = "Dagster's and MLflow's pages, and Dagster's daemon, without which nothing is evaluated."
 LOOK_S = 1.0  # how often it is looked whether everything still runs
@@ -56,14 +56,17 @@ def command(
     jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
     for name in jobs:
         if name not in settings.jobs:
-            raise no_job(name, tuple(settings.jobs), file)
+            raise subject.no_job(name, tuple(settings.jobs), file)
     owner.exit_on_signals()
 
     def say(line: str) -> None:
         click.echo(line, err=as_json)
 
     with suppress(KeyboardInterrupt), ExitStack() as stack:
-        office = stack.enter_context(served(settings, file=file, folder=folder, say=say))
+        command_line = "headroom serve" if pages else subject.SILENT
+        office = stack.enter_context(
+            served(settings, file=file, folder=folder, say=say, command=command_line)
+        )
         if pages:
             office.pages.start()
         else:

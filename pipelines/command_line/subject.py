@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines import config, times
+from pipelines import config, owner, times
 from pipelines.config import WrongSettings
 from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.settings import JobSettings, Settings
@@ -29,6 +29,8 @@ from profiling_jobs.telling.in_words import lasting
 from . import page
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+SILENT = "headroom serve --no-pages"
+"""Who owns the folder then: nobody evaluates, and there is no page to look at."""
 LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
 
 
@@ -46,6 +48,8 @@ class Subject:
     """When it was evaluated last."""
     newest: Mapping[str, Any]
     """That evaluation as it is stored; empty without one."""
+    owner: str = ""
+    """The command that owns the folder now; empty where none does."""
 
     @property
     def interval_s(self) -> float:
@@ -74,12 +78,21 @@ class Subject:
             away = lasting(self.next_tick_s - self.now_s)
             return f"It counts from the next tick on: {times.shown(self.next_tick_s)}, in {away}."
         if self.newest_at_s is None:
-            return "It counts from the first tick on: nothing was evaluated yet, start `headroom serve`."
+            return f"It counts from the first tick on: nothing was evaluated yet, {self.remedy}."
         ago = lasting(self.now_s - self.newest_at_s)
         return (
             f"It counts from the next tick on, but the last one was {ago} ago "
-            f"({times.shown(self.newest_at_s)}): start `headroom serve`."
+            f"({times.shown(self.newest_at_s)}): {self.remedy}."
         )
+
+    @property
+    def remedy(self) -> str:
+        """What to do where nothing is evaluated."""
+        if not self.owner:
+            return "start `headroom serve`"
+        if self.owner == SILENT:
+            return f"`{SILENT}` runs, which evaluates nothing: start it anew without --no-pages"
+        return f"`{self.owner}` runs: what it prints, or the ticks on Dagster's page, say why"
 
 
 def options(command: Command) -> Command:
@@ -122,7 +135,9 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
             page.paragraph(f"{why}; going on with what is stored.", indent=0, colour="yellow", err=True)
         newest_at_s, newest = found[-1] if found else (None, {})
         now_s = max(time.time(), newest_at_s or 0.0)
-        yield Subject(name, configured.get(name), store, now_s, newest_at_s, newest)
+        living = owner.holder(folder)
+        command = "" if living is None else living.process.command[0]
+        yield Subject(name, configured.get(name), store, now_s, newest_at_s, newest, command)
 
 
 def who() -> str:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from pipelines import times
 from pipelines.command_line import main
+from pipelines.owner import Owner
 from pipelines.resources.sqlite_store import SqliteStore
 from profiling_jobs.loop.evaluation_record import Evaluation
 from profiling_jobs.ports import Control
@@ -101,6 +102,27 @@ class TestOrders:
         assert 0 < found["next_tick_s"] - now_s <= 61
         assert found["next_tick_s"] % 60 == 0
 
+    @pytest.mark.parametrize(
+        ("owner", "remedy"),
+        [
+            ("headroom serve --no-pages", "which evaluates nothing: start it anew without --no-pages"),
+            (
+                "headroom serve",
+                "`headroom serve` runs: what it prints, or the ticks on Dagster's page, say why",
+            ),
+        ],
+    )
+    def test_where_somebody_serves_it_does_not_say_to_start_that(self, store, project, owner, remedy):
+        with Owner(project / ".headroom", command=owner):
+            said = [
+                headroom("pause", "orders", "--why", "x").text,
+                headroom("explain", "orders").text,
+                headroom("history", "orders").text,
+            ]
+        assert all(remedy in one for one in said), said
+        if "--no-pages" in owner:
+            assert not any("Dagster" in one or "start `headroom serve`" in one for one in said)
+
     def test_a_tick_that_is_due(self, store):
         ticks(store, evaluation(time.time() - 90))
         assert "the next tick on, which is due now" in headroom("pause", "orders", "--why", "x").text
@@ -177,7 +199,7 @@ class TestMistakes:
             (["history", "xyz"], "there is clicks, orders"),
             (["pause", "orders"], "--why"),
             (["pause", "orders", "--why", "  "], "--why: is empty"),
-            (["pause", "orders", "--why", "x", "--for", "2 h"], "no duration: write for example"),
+            (["pause", "orders", "--why", "x", "--for", "2 weeks"], "no duration: write for example"),
             (["pause", "orders", "--why", "x", "--for", "1h", "--until", "18:00"], "give one of them"),
             (["pause", "orders", "--why", "x", "--until", "2020-01-01 10:00"], "is over, it is"),
             (["pin", "orders", "0", "--why", "x"], "0 is not in the range"),
