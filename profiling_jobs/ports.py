@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from models.arguments import number, whole
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
+from models.scalars import number, whole
 
 # ---------------------------------------------------------------- deployments
 
