@@ -11,7 +11,7 @@ The verdicts are part of the document, which the registry signs: what failed car
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -189,16 +189,3 @@ def _about(said: str, verdicts: Sequence[Verdict]) -> str:
     """As a list: the registry's pages leave no room between the columns of a table."""
     rows = "\n".join(f"- {v.name.replace('_', ' ')} **{v.outcome}**: {v.said}" for v in verdicts)
     return f"{said}\n\n{rows}"
-
-
-def refit_all(
-    purpose: Purpose, room: Room, *, draw: Mapping[str, Draw] | None = None, run_id: str = ""
-) -> dict[str, Made]:
-    """All four, capacity before latency, which is read against it."""
-    drawn: Mapping[str, Draw] = draw or {}
-    return {
-        kind: refit(kind, purpose, room, draw=drawn.get(kind, nothing_drawn), run_id=run_id) for kind in ORDER
-    }
-
-
-ORDER: Sequence[str] = ("capacity", "workload", "latency", "recovery")

@@ -6,8 +6,8 @@ forgotten is in the store. What is kept in `remembered` only saves time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,8 +15,7 @@ from models.control import Blackout, Models
 from models.quantities import Unknown
 from models.workload import Forecaster
 
-from ..errors import HeadroomError
-from ..ports import Clock, Deployments, Failures, Metrics, Store
+from ..ports import Clock, Deployments, Failures, Store
 from ..signals.timeline import Timeline
 
 NO_FORECASTER = Unknown("there is no workload model yet: fit it")
@@ -27,27 +26,6 @@ class Readings(Protocol):
     """What was measured of each job lately; `profiling_jobs.signals.sampler.Sampler` is one."""
 
     def reading(self, name: str) -> AbstractContextManager[Timeline]: ...
-
-
-class EveryTick:
-    """Readings without a thread: one sample whenever somebody reads."""
-
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
-        self._metrics, self._clock = metrics, clock
-        self._timelines: dict[str, Timeline] = {}
-
-    @contextmanager
-    def reading(self, name: str) -> Iterator[Timeline]:
-        """The timeline with a sample of now, or with a gap and its reason."""
-        timeline = self._timelines.setdefault(name, Timeline())
-        try:
-            sample = self._metrics.sample(name)
-        except HeadroomError as error:
-            timeline.miss(self._clock.now_s(), str(error))
-        else:
-            if isinstance(timeline.last, Unknown) or sample.at_s > timeline.last.at_s:
-                timeline.add(sample)
-        yield timeline
 
 
 @dataclass(frozen=True)

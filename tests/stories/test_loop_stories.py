@@ -43,7 +43,7 @@ from profiling_jobs.learning.engine_inputs import EngineInputs
 from profiling_jobs.learning.model_documents import document, training
 from profiling_jobs.loop.applying import Applied, apply
 from profiling_jobs.loop.evaluation import Evaluation, evaluate
-from profiling_jobs.loop.ground import EveryTick, InCharge, Loop
+from profiling_jobs.loop.ground import InCharge, Loop
 from profiling_jobs.ports import Directive, Function, Plan, Rescaled
 from profiling_jobs.signals.sampler import Sampler
 from profiling_jobs.telling.explanation import explained
@@ -367,16 +367,6 @@ def test_a_job_that_is_rescaled_by_a_restart_is_never_rescaled_live() -> None:
     events = [fact for e in story.ticks["orders"] for fact in e.learnt if fact["fact"] == "event"]
     assert [event["kind"] for event in events] == ["restart_out"] * len(story.scaled)
     assert story.alarms() == []
-
-
-def test_a_process_without_a_sampler_reads_once_per_tick_and_decides_the_same() -> None:
-    world = World().launch(load=climbing)
-    readings = EveryTick(world.metrics, world.clock)
-    world.daemon.loop = replace(world.daemon.loop, readings=readings)
-    story = world.run(minutes=40)
-    assert len(story.scaled) >= 3
-    assert story.worst_lag_s() < 20.0
-    assert isinstance(story.last().observation["arrival_rps"], float)
 
 
 def test_load_falls_and_executors_go_only_after_the_window() -> None:

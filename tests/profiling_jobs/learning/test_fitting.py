@@ -27,13 +27,14 @@ from profiling_jobs.learning import (
 )
 from profiling_jobs.learning.champions import Champions
 from profiling_jobs.learning.engine_inputs import EngineInputs
-from profiling_jobs.learning.promoting import Purpose, Room, refit, refit_all
+from profiling_jobs.learning.promoting import Purpose, Room, refit
 from profiling_jobs.learning.training import Measured
 from profiling_jobs.learning.verdicts import Evidence
 from profiling_jobs.loop.live_rates import Rates
 from profiling_jobs.ports import Control
 
 Fill = Callable[..., None]
+ORDER = ("capacity", "workload", "latency", "recovery")  # latency is read against the capacity
 PURPOSE = Purpose(
     job="orders",
     horizon_s=270.0,
@@ -50,6 +51,10 @@ def room(tmp_path: Path) -> Room:
     return Room(MemoryStore(), SimulatedRegistry(MemoryRegistry()), tmp_path)
 
 
+def every_model(room: Room) -> dict[str, promoting.Made]:
+    return {kind: refit(kind, PURPOSE, room) for kind in ORDER}
+
+
 def outcomes(made: promoting.Made) -> dict[str, str]:
     return {verdict.name: verdict.outcome for verdict in made.verdicts}
 
@@ -59,8 +64,8 @@ class TestAllFour:
         self, room: Room, lived: Fill
     ) -> None:
         lived(room.store)
-        made = refit_all(PURPOSE, room)
-        assert {kind: one.promoted for kind, one in made.items()} == dict.fromkeys(promoting.ORDER, True)
+        made = every_model(room)
+        assert {kind: one.promoted for kind, one in made.items()} == dict.fromkeys(ORDER, True)
         champions = Champions.load(room.folder, "orders")
         assert champions.versions == {"workload": 1, "capacity": 1, "latency": 1, "recovery": 1}
         assert isinstance(champions.capacity, CapacityModel)
@@ -76,7 +81,7 @@ class TestAllFour:
         assert outcomes(made["recovery"])["enough_points"] == "warned"  # nobody killed the driver yet
 
     def test_without_anything_there_is_no_model_and_it_says_what_to_do(self, room: Room) -> None:
-        made = refit_all(PURPOSE, room)
+        made = every_model(room)
         wanted = {"capacity": "profile the job", "workload": "record its input", "latency": "profile the job"}
         for kind, said in wanted.items():
             assert made[kind].version is None
