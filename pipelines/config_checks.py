@@ -39,6 +39,8 @@ def _brought(job: JobSettings, path: str) -> Problems:
     if not job.attach:
         if job.executors is not None:
             yield f"{path}.executors", "goes with attach = true; of a job that is run here it is scale_out"
+        if job.consumer_group is not None:
+            yield f"{path}.consumer_group", "goes with attach = true; what runs here commits to ours"
         return
     if job.checkpoint is None:
         yield f"{path}.checkpoint", "an attached job needs the path of its checkpoint"

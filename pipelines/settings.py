@@ -131,8 +131,13 @@ class JobSettings:
     )
     checkpoint: str | None = key(
         None,
-        help="Where the query keeps its checkpoint. Default: `.headroom/checkpoints/NAME`; it "
-        "is needed with `attach`: a folder that can be read from here.",
+        help="Where the query keeps its checkpoint. Default: `.headroom/checkpoints/NAME`. With `attach` it "
+        "is needed, as a folder that can be read from here.",
+    )
+    consumer_group: str | None = key(
+        None,
+        help="With `attach`: a consumer group to which the job itself commits what it has finished. It is "
+        "only read, and tells how far the job is where its checkpoint cannot be read: on an object store.",
     )
     profiling_side_effects: SideEffects = key(
         "checked",

@@ -24,7 +24,7 @@ PLACEHOLDER = re.compile(r"\{(input_topic|output_topic|checkpoint|brokers|input:
 
 def group(plan: Query) -> str:
     """The consumer group that holds the offsets of finished batches."""
-    return f"headroom.{plan.job if plan.role == 'live' else plan.name}"
+    return plan.group
 
 
 def folder_of(output: str) -> str | None:

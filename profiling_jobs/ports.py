@@ -36,6 +36,9 @@ class Query(Protocol):
     def outputs(self) -> Mapping[str, str]: ...
     @property
     def checkpoint(self) -> str: ...
+    @property
+    def group(self) -> str:
+        """The consumer group that holds the offsets of finished batches."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class Plan:
     conf: Mapping[str, str] = field(default_factory=dict)
     side_effects: Literal["checked", "none"] = "checked"
     """Whether a profiling copy's sinks are checked, or declared by the user to be without side effects."""
+
+    @property
+    def group(self) -> str:
+        """As of every `Query`."""
+        return f"headroom.{self.job if self.role == 'live' else self.name}"
 
 
 NO_MARK = Unknown("the deployment carries no mark of ours that could be read")

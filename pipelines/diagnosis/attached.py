@@ -34,7 +34,7 @@ def _seen(name: str, job: JobSettings, patient: Patient) -> list[Finding]:
         told = "somebody else runs it, and brokers.bootstrap is not set: only our own broker is looked at"
         found.append(Finding(what, "warning", told, "brokers.bootstrap = the address of its brokers"))
     position = Checkpoint(str(job.checkpoint), job.inputs.values(), job=name).position()
-    if isinstance(position, Unknown):
-        fix = f"correct {key}.checkpoint or {key}.inputs, or mount it where it can be read"
+    if isinstance(position, Unknown) and job.consumer_group is None:
+        fix = f"correct it or mount it here, or name the {key}.consumer_group to which the job commits"
         found.append(Finding(what, "problem", position.reason.removeprefix(f"{key}.checkpoint: "), fix))
     return found

@@ -1,6 +1,7 @@
 """How is a job watched that somebody else runs, and what is never done to it?
 
-Its checkpoint and the brokers' offsets are read, nothing else is known of it. What it does follows from them:
+Its checkpoint, or its consumer group, and the brokers' offsets are read, and nothing else is known of it.
+What it does follows from them:
 
     running   its newest commit is young
     stalled   records have arrived since that commit, and the next one is overdue
@@ -53,6 +54,8 @@ class Theirs:
     executors: int | Unknown
     """What its owner has given it."""
     trigger_s: float = 0.0
+    consumer_group: str | None = None
+    """To which it commits by itself, if it does."""
 
     @property
     def job(self) -> str:
@@ -61,6 +64,11 @@ class Theirs:
     @property
     def role(self) -> Literal["live"]:
         return "live"
+
+    @property
+    def group(self) -> str:
+        """Nobody but the job commits to it; it may not be there at all."""
+        return self.consumer_group or f"headroom.{self.name}"
 
     @property
     def patience_s(self) -> float:
@@ -78,6 +86,7 @@ def theirs(jobs: Mapping[str, JobSettings]) -> dict[str, Theirs]:
             checkpoint=str(job.checkpoint),
             executors=job.executors or not_said(name),
             trigger_s=job.trigger_s,
+            consumer_group=job.consumer_group,
         )
         for name, job in jobs.items()
         if job.attach
@@ -159,7 +168,7 @@ class Attached:
         waited_s = found.at_s - since_s
         if waited_s <= their.patience_s:
             return "unknown", f"records wait for {waited_s:.0f} s, its next commit is not overdue yet"
-        nothing = "nothing was ever committed" if silent_s is None else f"no commit for {silent_s:.0f} s"
+        nothing = "no commit was seen" if silent_s is None else f"no commit for {silent_s:.0f} s"
         return "stalled", f"{nothing} while records arrive: it is down, or at one very long batch"
 
 

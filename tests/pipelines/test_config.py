@@ -56,6 +56,7 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("failure_kinds = 'executor_kill'", "line 8: job.orders.failure_kinds: must be a list"),
         ("script = 'x.py'", "has both script and build: they are two programs, give one of them"),
         ("executors = 4", "line 8: job.orders.executors: goes with attach = true"),
+        ("consumer_group = 'done'", "line 8: job.orders.consumer_group: goes with attach = true"),
         ("outputs = {out = 'orders'}", "line 8: job.orders.outputs: the topic 'orders' is also an input"),
         ("outputs = {out = 'files:out'}", "line 8: job.orders.outputs: out = 'files:out' needs an absolute"),
         ("outputs = {out = 3}", "line 8: job.orders.outputs: must be a table of strings"),

@@ -110,9 +110,10 @@ class TestAttached:
         assert "brokers.bootstrap is not set" in said[2][1]
         assert "is not there" in said[3][1]
         assert all(one.fix for one in found)
-        assert len(self.told(self.THEIRS, tmp_path / "none", real=False)) == 2, (
-            "a made-up owner has no checkpoint"
-        )
+        grouped = self.told(self.THEIRS + 'consumer_group = "done"\n', tmp_path / "none")
+        assert [one.state for one in grouped] == ["warning"] * 3, "then its group tells how far it is"
+        made_up = self.told(self.THEIRS, tmp_path / "none", real=False)
+        assert len(made_up) == 2, "a made-up owner has no checkpoint"
 
     def test_one_that_can_be_watched_and_profiled_is_well(self, tmp_path):
         for part in ("offsets", "commits"):

@@ -43,6 +43,7 @@ class Owner:
         self.checkpoint, self.now_s = folder, BEGAN_S
         self.end, self.done, self.batch = 0, 0, -1
         self.silent = False
+        self.group = "none"
 
     def starts_a_query(self) -> None:
         for part in ("offsets", "commits"):
@@ -59,6 +60,8 @@ class Owner:
 
     def commits(self) -> None:
         self.batch, self.done = self.batch + 1, self.end
+        if not self.checkpoint.is_dir():
+            return
         offsets = json.dumps({"orders": {"0": self.done}})
         (self.checkpoint / "offsets" / str(self.batch)).write_text(f"v1\n{{}}\n{offsets}")
         path = self.checkpoint / "commits" / str(self.batch)
@@ -76,7 +79,7 @@ class Owner:
         return {("orders", 0): self.end}
 
     def committed(self, group: str, topics: Sequence[str]) -> Offsets:
-        return {}
+        return {("orders", 0): self.done} if group == self.group and self.batch >= 0 else {}
 
 
 class Nothing:
@@ -199,6 +202,27 @@ def test_what_cannot_be_read_is_unknown_and_says_why(owner: Owner) -> None:
         assert "it was read last 300 s ago" in watched.status().reason
     finally:
         watched.local.close()
+
+
+def test_a_checkpoint_on_an_object_store_leaves_its_consumer_group(owner: Owner) -> None:
+    far = TOML.replace("{checkpoint}", "s3a://bucket/orders")
+    unread = Watched(owner, far)
+    watched = Watched(owner, far + 'consumer_group = "orders-done"\n')
+    owner.group = "orders-done"
+    try:
+        told = unread.watches(30, arrive=10)
+        assert told.state == "unknown"
+        assert "s3a://bucket/orders cannot be read from here" in told.reason
+        assert watched.watches(60, arrive=10).state == "running"
+        sample = watched.metrics.sample("orders")
+        assert (sample.committed_source, sample.lag_records) == ("group", 0)
+        assert watched.watches(140, arrive=10, commits=False).state == "stalled"
+        again = Watched(owner, far + 'consumer_group = "orders-done"\n')
+        assert "no commit was seen while records arrive" in again.watches(80, arrive=10, commits=False).reason
+        again.local.close()
+    finally:
+        watched.local.close()
+        unread.local.close()
 
 
 def test_without_a_size_the_missing_key_is_named(owner: Owner) -> None:
