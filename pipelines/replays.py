@@ -33,12 +33,12 @@ def replay(
     inputs: Mapping[str, str],
 ) -> Source:
     """One source per input topic, with as large a share of the rate as it has of the records."""
-    from profiling_jobs.replay.sources import open_source
-
     if len(inputs) == 1:
         own, topic = next(iter(inputs.items()))
         events = events_for(owner.folder, name, job, own, several=False)
         return _replay_one(owner, settings, brokers, copy=copy, topic=topic, events=events)
+    from profiling_jobs.replay.sources import open_source
+
     parts: list[tuple[Source, float]] = []
     folder = owner.folder / "replays" / f"{copy}.shares"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

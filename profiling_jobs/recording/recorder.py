@@ -30,7 +30,6 @@ from models.arguments import number, whole
 
 from ..driver.orders import write_json
 from ..errors import HeadroomError, Misconfigured, NotReady, Unsafe
-from ..replay.sources import as_times
 from .recorded import LOCK, Recorded, Slice, data_folder, slice_file
 
 SLICE_S = 5.0  # judgement: a slice costs about a second beside its records, and is what a crash loses
@@ -290,6 +289,8 @@ def portion(spans: Mapping[int, tuple[int, int]], *, most: int) -> dict[int, int
 def described(target: Path, piece: int, starts: Ends, ends: Ends, missing: int) -> Slice:
     """What the files of a slice hold, once they are durable."""
     import pyarrow.parquet as pq
+
+    from ..replay.sources import as_times
 
     files = sorted(target.glob("*.parquet"))
     records = size = plain = 0

@@ -19,16 +19,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from models.arguments import number, whole
 from models.quantities import Misuse, Unknown
 
 from ..brokers import Brokers
 from ..driver.orders import read_json, write_json
-from .event_time import Unit
 from .pacing import SLICE_US
 from .rates import MICROS, Schedule, micros
+
+if TYPE_CHECKING:
+    from .event_time import Unit  # with Arrow, of which whoever commands a replay has no use
 
 LEAD_S = 0.25  # judgement: every task has polled by then, so all change with the same slice
 STALE_S = 3.0  # a broker that is asked every second and has not answered three times
