@@ -4,7 +4,7 @@ Each asset fits one model from everything that is known, checks it, and register
 no check failed. All thinking is in profiling_jobs (fitting, judging, promoting).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import dagster as dg
@@ -54,72 +54,55 @@ class Modelling(Protocol):
         """Where MLflow shows this version."""
 
 
-@dg.asset(
-    group_name=GROUP,
-    partitions_def=JOBS,
+def _model(
+    kind: str, *, deps: Sequence[dg.AssetDep | str], when: Any, description: str
+) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=f"{kind}_model",
+        group_name=GROUP,
+        partitions_def=JOBS,
+        deps=deps,
+        check_specs=checks.specs(kind),
+        automation_condition=when,
+        kinds={"mlflow"},
+        description=description,
+    )
+    def model(
+        context: dg.AssetExecutionContext,
+        store: dg.ResourceParam[Store],
+        modelling: dg.ResourceParam[Modelling],
+    ) -> dg.MaterializeResult:
+        return fitted(kind, context, store, modelling)
+
+    return model
+
+
+workload_model = _model(
+    "workload",
     deps=["workload_history"],
-    check_specs=checks.specs("workload"),
-    automation_condition=NEWS,
-    kinds={"mlflow"},
+    when=NEWS,
+    description="What will arrive until a failure of now would be worked off: a forecast with its band.",
 )
-def workload_model(
-    context: dg.AssetExecutionContext,
-    store: dg.ResourceParam[Store],
-    modelling: dg.ResourceParam[Modelling],
-) -> dg.MaterializeResult:
-    """What will arrive until a failure of now would be worked off: a forecast with its band."""
-    return fitted("workload", context, store, modelling)
-
-
-@dg.asset(
-    group_name=GROUP,
-    partitions_def=JOBS,
+capacity_model = _model(
+    "capacity",
     deps=[POINTS],
-    check_specs=checks.specs("capacity"),
-    automation_condition=MEASURED | DAILY,
-    kinds={"mlflow"},
+    when=MEASURED | DAILY,
+    description="How many records per second the job keeps up with at each scale-out, and what a batch "
+    "costs.",
 )
-def capacity_model(
-    context: dg.AssetExecutionContext,
-    store: dg.ResourceParam[Store],
-    modelling: dg.ResourceParam[Modelling],
-) -> dg.MaterializeResult:
-    """How many records per second the job keeps up with at each scale-out, and what a batch costs."""
-    return fitted("capacity", context, store, modelling)
-
-
-@dg.asset(
-    group_name=GROUP,
-    partitions_def=JOBS,
+latency_model = _model(
+    "latency",
     deps=[POINTS, "capacity_model"],
-    check_specs=checks.specs("latency"),
-    automation_condition=MEASURED,
-    kinds={"mlflow"},
+    when=MEASURED,
+    description="How late records are at a scale-out and a rate, and whether that is normal for the job.",
 )
-def latency_model(
-    context: dg.AssetExecutionContext,
-    store: dg.ResourceParam[Store],
-    modelling: dg.ResourceParam[Modelling],
-) -> dg.MaterializeResult:
-    """How late records are at a scale-out and a rate, and whether that is normal for the job."""
-    return fitted("latency", context, store, modelling)
-
-
-@dg.asset(
-    group_name=GROUP,
-    partitions_def=JOBS,
+recovery_model = _model(
+    "recovery",
     deps=["failure_drills", "capacity_model"],
-    check_specs=checks.specs("recovery"),
-    automation_condition=NEWS | DAILY,
-    kinds={"mlflow"},
+    when=NEWS | DAILY,
+    description="How long the job is down after each kind of failure or change, learnt from drills and real "
+    "events.",
 )
-def recovery_model(
-    context: dg.AssetExecutionContext,
-    store: dg.ResourceParam[Store],
-    modelling: dg.ResourceParam[Modelling],
-) -> dg.MaterializeResult:
-    """How long the job is down after each kind of failure or change, learnt from drills and real events."""
-    return fitted("recovery", context, store, modelling)
 
 
 def fitted(
