@@ -6,7 +6,9 @@ Settings and the champions' files in, what `models.control` takes out; nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from models import control
 from models.optimise.candidates import aligned_scale_outs
@@ -20,6 +22,7 @@ from profiling_jobs.loop.ground import InCharge
 from .job_plans import limit_records
 from .settings import JobSettings
 
+Found = TypeVar("Found")
 BACK_TO_BACK_S = 10.0  # a batch of a job without a trigger interval; control's own default
 
 
@@ -58,8 +61,15 @@ class ChampionsInCharge:
     def __call__(self, job: str) -> InCharge:
         """What a tick of this job uses."""
         settings, champions = self._jobs()[job], self.champions(job)
+        models = champions.models(limit_records=limit_records(settings), trigger_s=settings.trigger_s)
+        if not settings.copyable:
+            models = replace(
+                models,
+                capacity=_with_its_program(job, models.capacity),
+                engine=_with_its_program(job, models.engine),
+            )
         return InCharge(
-            models=champions.models(limit_records=limit_records(settings), trigger_s=settings.trigger_s),
+            models=models,
             forecaster=champions.forecaster,
             forecaster_until_s=champions.forecaster_until_s,
             versions=champions.versions,
@@ -73,6 +83,13 @@ class ChampionsInCharge:
         if before is None or before[0] != stamp:
             before = self._known[job] = (stamp, Champions.load(self._folder, job))
         return before[1]
+
+
+def _with_its_program(job: str, found: Found) -> Found | Unknown:
+    """What profiling would tell of a job that somebody else runs: say what it takes."""
+    if not isinstance(found, Unknown):
+        return found
+    return Unknown(f"{found.reason}, which needs its program: give job.{job}.script or build beside attach")
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | Unknown:

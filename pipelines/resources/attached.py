@@ -164,7 +164,7 @@ class Attached:
         since_s = look.waits_since_s
         if isinstance(since_s, Unknown):
             ago = f", {silent_s:.0f} s ago" if silent_s is not None else ""
-            return "unknown", f"{since_s.reason}{ago}: whether it runs shows with the next records"
+            return "unknown", f"{since_s.reason}{ago}: the next records show it"
         waited_s = found.at_s - since_s
         if waited_s <= their.patience_s:
             return "unknown", f"records wait for {waited_s:.0f} s, its next commit is not overdue yet"

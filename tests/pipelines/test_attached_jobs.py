@@ -79,6 +79,7 @@ class TestWatched:
         assert found["scale_out"] == 3
         assert found["apply"] is None
         assert json.loads(json.dumps(found)) == found
+        assert "profile the job, which needs its program: give job.orders" in found["decision"]["reason"]
         status = office.desk.status()["jobs"]["orders"]
         assert (status["state"], status["declared_scale_out"], status["ours"]) == ("running", 3, False)
         assert "unknown" in status["executors_alive"]
@@ -145,6 +146,15 @@ class TestCommands:
         assert live.exit_code == 2
         assert "somebody else runs it, so it is not hurt here" in " ".join(live.output.split())
         assert not (tmp_path / ".headroom").exists()
+
+    def test_cleanup_finds_nothing_of_it(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "headroom.toml").write_text(TOML)
+        with world.opened(config.load(tmp_path / "headroom.toml", environment={}), tmp_path / ".headroom"):
+            pass
+        done = CliRunner().invoke(main, ["cleanup", "--json"])
+        assert done.exit_code == 0
+        assert json.loads(done.output) == {"schema": 1, "ended": [], "deployments": []}
 
     def test_a_pin_is_a_recommendation_to_its_owner(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
