@@ -66,7 +66,7 @@ print(json.dumps([made.evalType, "pandas" in sys.modules, functions.require_mini
 
 @pytest.mark.parametrize("event_time", ["at", None])
 def test_a_task_of_a_replay_runs_without_it(tmp_path: Path, event_time: str | None) -> None:
-    """From the records that are found to those that leave, also when they are parsed one by one."""
+    """As Spark's worker runs it, through PySpark's own reading and writing; also when records are parsed."""
     rows = range(1000)
     table = pa.table(
         {
@@ -76,26 +76,36 @@ def test_a_task_of_a_replay_runs_without_it(tmp_path: Path, event_time: str | No
         }
     )
     pq.write_table(table, tmp_path / "source.parquet")
+    numbers = pa.StructArray.from_arrays([pa.array([0], pa.int64())], names=["id"])
+    given = pa.RecordBatch.from_arrays([numbers], names=["_0"])
+    with pa.OSFile(str(tmp_path / "given"), "wb") as file, pa.ipc.new_stream(file, given.schema) as stream:
+        stream.write_batch(given)
     program = """
-import json, sys, time
+import io, json, sys, time
 from pathlib import Path
-import pyarrow as pa
-from profiling_jobs import without_pandas
+from pyspark.sql.conversion import ArrowBatchTransformer
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.orders import write_json
+from profiling_jobs.replay.driver import mapped
 from profiling_jobs.replay.rates import Schedule
 from profiling_jobs.replay.replay_plan import Replay
+from profiling_jobs.replay.sources import open_source
+from profiling_jobs.replay.tasks import Work
 
 folder, event_time = Path(sys.argv[1]), sys.argv[2] or None
-without_pandas.answer_arrow()
-from profiling_jobs.replay.driver import prepared
-plan = Replay("t", str(folder / "source.parquet"), Schedule.constant(1000, duration_s=0.3),
-    Brokers("127.0.0.1:1"), folder / "replay", tasks=2, event_time=event_time)
+source = str(folder / "source.parquet")
+plan = Replay("t", source, Schedule.constant(1000, duration_s=0.3), Brokers("127.0.0.1:1"),
+    folder / "replay", tasks=2, event_time=event_time)
 plan.write()
-work = prepared(plan, 4)
+work = Work(plan, open_source(source, folder=plan.folder), ("key", "value"))
 write_json(plan.folder / "start.json", {"schema": 1, "start_us": int(time.time() * 1e6)})
-numbers = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int64()).fill_null(0)], names=["id"])
-sent = sum(batch.num_rows for batch in work(iter([numbers])))
-print(json.dumps([sent > 0, [name for name in ("pandas", "kafka", "pyspark") if name in sys.modules]]))
+spark, sent = ArrowStreamSerializer(write_start_stream=True), io.BytesIO()
+with (folder / "given").open("rb") as given:
+    batches = map(ArrowBatchTransformer.flatten_struct, spark.load_stream(given))
+    spark.dump_stream(map(ArrowBatchTransformer.wrap_struct, mapped(work)(batches)), sent)
+loaded = [name for name in ("pandas", "kafka") if name in sys.modules]
+sent.seek(4)  # a mark of Spark's
+print(json.dumps([sum(batch.num_rows for batch in spark.load_stream(sent)) > 0, loaded]))
 """
     assert printed(program, tmp_path, event_time or "") == [True, []]
