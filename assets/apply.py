@@ -2,6 +2,8 @@
 
 import dagster as dg
 
+from models.wording import executors
+
 from .figures import figures, of_query, plain, sentence
 from .orders import Desk, asked, ordered
 from .partitions import JOBS
@@ -31,7 +33,7 @@ def scale_out(context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk]) -
     if change is None:
         said = {"did": "nothing", "reason": sentence(evaluation)}
     else:
-        context.log.info(f"{change['before']} to {change['to']} executors: {change['reason']}")
+        context.log.info(f"{change['before']} to {executors(change['to'])}: {change['reason']}")
         said = dict(ordered(context, desk, "apply", job, epoch=change["epoch"], to=change["to"]))
         if said.get("did") == "refused":
             raise dg.Failure(description=str(said["reason"]), allow_retries=False)

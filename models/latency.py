@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from .arguments import Array, number, whole
 from .clusters import ALL_NORMAL, Clusters, two_clusters
 from .quantities import Interval, Json, Measurement, Misuse, Unknown
+from .wording import executors
 
 CONFIDENCE = 0.9
 FEWEST_POINTS = 4  # judgement: two of each kind
@@ -89,8 +90,8 @@ class LatencyModel:
         abnormal_seen = last_y > math.log(self.clusters.normal_up_to_ms)
         if u > last_u * REACH and not abnormal_seen:
             return Unknown(
-                f"{rate:.0f} records/s are {u:.0%} of what {s} executors sustain and latency was measured "
-                f"only up to {last_u:.0%}: measure one point at the higher utilisation"
+                f"{rate:.0f} records/s are {u:.0%} of what {executors(s, 'sustain')} and latency was "
+                f"measured only up to {last_u:.0%}: measure one point at the higher utilisation"
             )
         size = self.slope * math.log(s)
         mid = math.exp(self._at(u, column=1) + size)
@@ -138,9 +139,11 @@ class LatencyModel:
             )
         capacity: Interval | Unknown = self.capacity.predict(scale_out)
         if isinstance(capacity, Unknown):
-            return Unknown(f"latency at {scale_out} executors needs their capacity: {capacity.reason}")
+            return Unknown(f"latency at {executors(scale_out)} needs their capacity: {capacity.reason}")
         if capacity.mid <= 0:
-            return Unknown(f"{scale_out} executors sustain nothing by the capacity model: profile them again")
+            return Unknown(
+                f"{executors(scale_out, 'sustain')} nothing by the capacity model: profile them again"
+            )
         return capacity
 
     def _at(self, u: float, *, column: int) -> float:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from models.quantities import Unknown
+from models.wording import executors
 from profiling_jobs.errors import HeadroomError, NotReady
 from profiling_jobs.learning.model_documents import KINDS
 
@@ -114,7 +115,7 @@ class Demo:
 
     def _start(self) -> None:
         scene = self._scene
-        self._stage("start", f"{JOB} is started with {self._job.scale_out} executors")
+        self._stage("start", f"{JOB} is started with {executors(self._job.scale_out)}")
         carried_out(self._office.desk, "launch", JOB, say=self._show.say)
         self._paced(scene.speed)
         self.pilot.load(scene.before_rps)
@@ -204,7 +205,8 @@ class Demo:
         size = self.pilot.newest.get("scale_out")
         if isinstance(size, int):
             self.outcome.headroom = self._headroom(size)
-        self._show.done(f"{size} executors, {'seen to work' if quiet else 'not seen to work yet'}")
+        stands = executors(size) if isinstance(size, int) else "a size that is not known"
+        self._show.done(f"{stands}, {'seen to work' if quiet else 'not seen to work yet'}")
 
     def _prove(self) -> None:
         self._stage("prove", "the same failures again, which no model has seen")

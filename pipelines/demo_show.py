@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from models.wording import executors
 from profiling_jobs.telling import in_words
 
 from .demo import Outcome, Show
@@ -104,8 +105,8 @@ def summary(outcome: Outcome) -> list[str]:
     if "sustained_rps" in known:
         capacity, peak = known["sustained_rps"]["mid"], known["foreseen_rps"]
         found.append(
-            f"headroom   {1.0 - peak / capacity:.0%}: {known['scale_out']} executors sustain {capacity:,.0f} "
-            f"records/s, about {peak:,.0f} are foreseen at most"
+            f"headroom   {1.0 - peak / capacity:.0%}: {executors(known['scale_out'], 'sustain')} "
+            f"{capacity:,.0f} records/s, about {peak:,.0f} are foreseen at most"
         )
     newest = {(row["stage"], row["kind"]): row for row in outcome.drills}
     for row in newest.values():
@@ -140,12 +141,12 @@ def _why_not_fewer(decision: Mapping[str, Any]) -> list[str]:
     excuses = nearest.get("excuses") or ()
     if not excuses:
         return []
-    return [f"not fewer  {nearest['scale_out']} executors: {excuses[0]['sentence']}"]
+    return [f"not fewer  {executors(nearest['scale_out'])}: {excuses[0]['sentence']}"]
 
 
 def _drill(row: Mapping[str, Any]) -> str:
     rate = "" if row.get("rate_rps") is None else f" at {row['rate_rps']:,.0f} records/s"
-    text = f"{in_words.KINDS.get(row['kind'], row['kind'])}, {row['scale_out']} executors{rate}: "
+    text = f"{in_words.KINDS.get(row['kind'], row['kind'])}, {executors(row['scale_out'])}{rate}: "
     if "invalid" in row:
         return f"{text}it showed nothing, {row['invalid']}"
     if row.get("recovery_s") is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from models.wording import executors
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.loop import applying
 
@@ -27,14 +28,14 @@ def launch(means: Means, order: Order) -> Found:
             if topic not in there and "/" not in topic:
                 order.say(f"making the topic {topic} with {wanted[own]} partitions")
                 world.broker.create(topic, partitions=wanted[own])
-    order.say(f"starting {name} with {plan.scale_out} executors")
+    order.say(f"starting {name} with {executors(plan.scale_out)}")
     world.deployments.launch(plan)
     clock = means.clock(order)
     until_s = clock.now_s() + START_S
     while True:
         status = world.deployments.status(name)
         if status.state == "running" and status.executors_alive == plan.scale_out:
-            order.say(f"{name} runs with {plan.scale_out} executors")
+            order.say(f"{name} runs with {executors(plan.scale_out)}")
             return {"launched": True, "state": status.state, "scale_out": plan.scale_out}
         if status.state == "failed":
             raise Misconfigured(f"job.{name}", status.reason)

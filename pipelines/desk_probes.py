@@ -8,6 +8,7 @@ from typing import Any
 from models import probing
 from models.probing import Probe, Result
 from models.quantities import Misuse, Unknown
+from models.wording import executors
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.probing.copies import Copies
 from profiling_jobs.probing.probe import ProbeRun
@@ -81,7 +82,7 @@ def probe(means: Means, order: Order) -> Found:
     try:
         if problems := copies.clear():
             raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
-        order.say(f"{size} executors at {rate:,.0f} records/s")
+        order.say(f"{executors(size)} at {rate:,.0f} records/s")
         copy = copies.launch(size)
         run = ProbeRun(
             probe,

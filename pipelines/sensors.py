@@ -23,6 +23,7 @@ import dagster as dg
 from assets.decide import INTERVAL_TAG, observations
 from assets.figures import sentence
 from assets.orders import ORDER_TAG, Desk, Json
+from models.wording import executors
 from profiling_jobs.errors import HeadroomError, NotReady
 
 from . import timetable
@@ -94,7 +95,7 @@ def wanted(
                 "headroom/job": job,
                 "headroom/apply": job,
                 "headroom/epoch": str(change["epoch"]),
-                "headroom/why": f"{change['before']} to {change['to']} executors: {change['reason']}"[:250],
+                "headroom/why": f"{change['before']} to {executors(change['to'])}: {change['reason']}"[:250],
             },
         )
     for request in evaluation.get("requests") or ():

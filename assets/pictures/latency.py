@@ -10,6 +10,7 @@ import math
 
 from models.latency import LatencyModel
 from models.quantities import Interval
+from models.wording import executors
 
 from . import style
 
@@ -28,7 +29,7 @@ def latency(model: LatencyModel, *, job: str, bound_ms: float | None = None) -> 
     normal_ms = model.clusters.normal_up_to_ms
     figure, (axes,) = style.sheet(
         f"Up to {normal_ms:,.0f} ms are normal" if math.isfinite(normal_ms) else "No latency stands out",
-        f"{job}: p95 of latency, {len(points)} measurements; line and 90 % band for {size} executors",
+        f"{job}: p95 of latency, {len(points)} measurements; line and 90 % band for {executors(size)}",
     )
     axes.set_yscale("log")
     capacity = model.capacity.predict(size)

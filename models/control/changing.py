@@ -21,6 +21,7 @@ from typing import Literal
 
 from models.quantities import RESCALE_KINDS, Alarm, Instruction, Unknown
 
+from ..wording import executors
 from .recovering import begin
 from .seeing import Seen, capacity_mid, lag_rises
 from .state import Change, Origin, Quarantine, State
@@ -49,7 +50,7 @@ def change_to(state: State, seen: Seen, *, to: int, origin: Origin) -> State:
     )
     if state.recovering is None:
         kind = f"{state.settings.path}_{'out' if to > before else 'in'}"
-        why = f"we go from {before} to {to} executors"
+        why = f"we go from {before} to {executors(to)}"
         state = begin(state, seen, kind=kind, at_s=seen.now, why=why, lag_before_s=seen.lag_s)
     elif isinstance(state.recovering.first_commit_at_s, Unknown):
         spoilt = "its size was changed during the downtime"
@@ -162,7 +163,7 @@ def _judge_help(state: State, seen: Seen, change: Change, *, overdue: bool) -> F
     if isinstance(expected, Unknown) or gain >= state.settings.effective_share * expected:
         return _succeed(state, seen, change), ()
     problem = (
-        f"not scalable: {change.before} → {change.to} executors brought {gain:+.0f} of the {expected:.0f} "
+        f"not scalable: {change.before} → {executors(change.to)} brought {gain:+.0f} of the {expected:.0f} "
         "records/s expected; look for a hot partition, a slow sink or too few partitions"
     )
     return _fail(state, seen, change, problem, works=change.before)
@@ -181,11 +182,11 @@ def _fail(state: State, seen: Seen, change: Change, problem: str, *, works: int 
     """The change has failed; after growing, `works` is the largest size that is known to be of use."""
     state = replace(state, change=replace(change, problem=problem))
     if state.recovering is not None:
-        spoilt = f"the change to {change.to} executors failed"
+        spoilt = f"the change to {executors(change.to)} failed"
         state = replace(state, recovering=replace(state.recovering, spoilt=spoilt))
     if change.origin not in ROLLED_BACK:
         alarm = (
-            f"{change.origin} to {change.to} executors failed: {problem}. Nothing more is tried; "
+            f"{change.origin} to {executors(change.to)} failed: {problem}. Nothing more is tried; "
             "look at the cluster, then `headroom resume`"
         )
         return state, (Alarm(alarm),)
@@ -203,7 +204,7 @@ def _fail(state: State, seen: Seen, change: Change, problem: str, *, works: int 
     )
     others = tuple(q for q in state.quarantined if q.direction != direction)
     what = problem if problem.startswith("not scalable") else f"scale-{direction} failed: {problem}"
-    alarm = f"{what}. Back to {change.before} executors; {quarantine.text(seen.now)}"
+    alarm = f"{what}. Back to {executors(change.before)}; {quarantine.text(seen.now)}"
     return replace(state, quarantined=(*others, quarantine)), (Alarm(alarm),)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from models.quantities import Unknown
 
+from ..wording import executors
 from .recovering import elapsed_s
 from .seeing import Seen, capacity_mid, lag_rises
 from .state import Incident, State
@@ -42,7 +43,7 @@ def help_needed(
             return emergency, "lag grows and the capacity is unknown: the emergency size"
         return staying_s
     if not grows and (staying_s <= target_s or seen.caught_up):
-        return Unknown(f"{current} executors are back after {staying_s:.0f} s (target {target_s:.0f} s)")
+        return Unknown(f"{executors(current, 'are')} back after {staying_s:.0f} s (target {target_s:.0f} s)")
     if grows and not math.isinf(staying_s):  # the models are too hopeful, so the job itself is believed
         return _by_throughput(state, seen, sizes)
     ends = {s: _end_s(state, seen, incident, s) for s in sizes if s > current}
@@ -53,7 +54,7 @@ def help_needed(
     enough = max(target_s, NEAR_FASTEST * fastest_s)
     best = min(s for s, end in known.items() if end <= enough)
     return best, (
-        f"{current} executors would be back {_text(staying_s)}, {best} after {known[best]:.0f} s, "
+        f"{executors(current)} would be back {_text(staying_s)}, {best} after {known[best]:.0f} s, "
         f"target {target_s:.0f} s"
     )
 
@@ -79,7 +80,7 @@ def _by_throughput(state: State, seen: Seen, sizes: Sequence[int]) -> tuple[int,
     if not larger:
         return Unknown("there is no larger size")
     return (min(enough) if enough else max(larger)), (
-        f"lag grows although the models say that {current} executors fit: they do {o.throughput_rps:.0f} "
+        f"lag grows although the models say that {executors(current, 'fit')}: they do {o.throughput_rps:.0f} "
         f"records/s where {needed:.0f} are needed"
     )
 

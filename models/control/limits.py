@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from models.quantities import Hold, Unknown
 
+from ..wording import executors
 from .changing import is_quarantined
 from .seeing import Seen
 from .state import State
@@ -54,7 +55,7 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
         return Hold(f"no scale-in: {largest.reason}")
     if largest >= current:
         return Hold(
-            f"scale-in window: {largest} executors were recommended "
+            f"scale-in window: {executors(largest, 'were')} recommended "
             f"{state.recommended.age_of(largest, now):.0f} s ago (window {window_s:.0f} s); "
             f"wanted: {wish.reason}"
         )
@@ -74,7 +75,7 @@ def _why_not_in(state: State, seen: Seen) -> str:
     if seen.committing is not True and o.lag_records != 0:
         return "no scale-in, the job cannot be seen to work: neither commits nor throughput"
     if not isinstance(o.executors_alive, Unknown) and o.executors_alive < seen.scale_out:
-        return f"no scale-in while only {o.executors_alive} of {seen.scale_out} executors are alive"
+        return f"no scale-in while only {o.executors_alive} of {executors(seen.scale_out, 'are')} alive"
     blackout = state.directives.blackout
     if blackout is not None:
         return f"blackout, nothing shrinks: {blackout.why}"

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from models.quantities import EVENT_KINDS, RESCALE_KINDS, Alarm, Instruction, Unknown
 
+from ..wording import executors
 from .recovering import begin, failed_at_s
 from .seeing import Seen, capacity_mid
 from .state import Change, Sample, State
@@ -66,8 +67,8 @@ def short_of_executors(state: State, seen: Seen) -> tuple[State, tuple[Instructi
         return state, ()
     return state, (
         Alarm(
-            f"only {alive} of {seen.scale_out} executors are alive for {seen.now - since_s:.0f} s now and "
-            "Spark has not replaced them: is there room in the cluster?"
+            f"only {alive} of {executors(seen.scale_out, 'are')} alive for {seen.now - since_s:.0f} s now "
+            "and Spark has not replaced them: is there room in the cluster?"
         ),
     )
 
@@ -83,7 +84,7 @@ def _what_failed(state: State, seen: Seen, previous: Sample) -> tuple[str, str] 
         kind = (
             f"{'restart' if restarted else 'live'}_{'out' if seen.scale_out > previous.scale_out else 'in'}"
         )
-        return kind, f"the size went from {previous.scale_out} to {seen.scale_out} executors"
+        return kind, f"the size went from {previous.scale_out} to {executors(seen.scale_out)}"
     if restarted:
         return "driver_kill", f"the query runs anew (run {o.run_id}, before {previous.run_id})"
     if injected is not None and injected.kind in EVENT_KINDS and previous.at_s < injected.at_s <= o.at_s:
@@ -91,7 +92,10 @@ def _what_failed(state: State, seen: Seen, previous: Sample) -> tuple[str, str] 
     if change is not None:
         return None  # whether it works is judged by `changing`
     if _fewer_alive(seen, previous):
-        return "executor_kill", f"{o.executors_alive} of {seen.scale_out} executors are alive"
+        return (
+            "executor_kill",
+            f"{o.executors_alive} of {executors(seen.scale_out, 'are')} alive",
+        )
     still_down = state.recovering is not None and isinstance(state.recovering.first_commit_at_s, Unknown)
     return None if still_down else _commit_gap(state, seen)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from models.quantities import Json, Misuse, Unknown
 
+from ..wording import executors
 from .deciding import Decided
 from .directives import Directives
 from .records import plain, restore_fields
@@ -107,7 +108,7 @@ class Quarantine:
         return beyond and now < self.until_s
 
     def text(self, now: float) -> str:
-        sizes = f"{self.scale_out} executors and {'more' if self.direction == 'out' else 'fewer'}"
+        sizes = f"{executors(self.scale_out)} and {'more' if self.direction == 'out' else 'fewer'}"
         return f"{sizes} are in quarantine for another {self.until_s - now:.0f} s: {self.why}"
 
 

@@ -13,6 +13,7 @@ from models import arguments
 from models.observation import Observation
 from models.quantities import Alarm, Hold, Instruction, Scale, Unknown
 
+from ..wording import executors
 from .changing import ROLLED_BACK, change_to, is_quarantined, verify
 from .deciding import Situation, decided
 from .emergency import contradicted, help_needed
@@ -84,7 +85,7 @@ def instruct(
     if isinstance(wish, Hold):
         first = wish
     elif state.settings.mode != "apply":
-        would = f"would scale to {wish.to} executors: {wish.reason}"
+        would = f"would scale to {executors(wish.to)}: {wish.reason}"
         first = Hold(f"mode {state.settings.mode}, {would}", would=wish.to)
     else:
         first = Scale(wish.to, wish.reason)
@@ -112,11 +113,11 @@ def _under_way(state: State, seen: Seen) -> Hold | Wish:
     since = f"{seen.now - change.at_s:.0f} s ago"
     if not change.problem:
         return Hold(
-            f"change from {change.before} to {change.to} executors asked for {since} is being verified"
+            f"change from {change.before} to {executors(change.to)} asked for {since} is being verified"
         )
     if change.origin not in ROLLED_BACK:
-        return Hold(f"{change.origin} to {change.to} executors failed ({change.problem}): `headroom resume`")
-    return Wish(change.before, "rollback", f"rolled back, {change.to} executors failed: {change.problem}")
+        return Hold(f"{change.origin} to {executors(change.to)} failed ({change.problem}): `headroom resume`")
+    return Wish(change.before, "rollback", f"rolled back, {executors(change.to)} failed: {change.problem}")
 
 
 def _recovering(state: State, seen: Seen) -> Hold | Wish:
@@ -161,7 +162,7 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instr
                 Wish(emergency, "emergency", f"behind, and no decision: {decision.scale_out.reason}"),
                 worries,
             )
-        return state, Hold(f"{current} executors held, no decision: {decision.scale_out.reason}"), worries
+        return state, Hold(f"{executors(current)} held, no decision: {decision.scale_out.reason}"), worries
     recommended = state.recommended.add(
         seen.now,
         decision.scale_out if isinstance(kept.smallest, Unknown) else kept.smallest,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from models.quantities import Hold, Unknown
 
+from ..wording import executors
 from .seeing import Seen
 from .state import NOT_APPLIED, NOT_VERIFIED, ForeignEdit, Origin, State
 
@@ -56,11 +57,11 @@ def orders(state: State, seen: Seen) -> Hold | Wish | Free:
         return Hold(f"paused by {pause.who}{_until(pause.until_s, now)}: {pause.why}")
     if edit := state.foreign:
         return Hold(
-            f"foreign edit: somebody set {edit.found} executors where we had set {edit.ours}; "
+            f"foreign edit: somebody set {executors(edit.found)} where we had set {edit.ours}; "
             "it is theirs until `headroom resume`"
         )
     if pin := directives.pinned(now):
-        order = f"pinned to {pin.scale_out} executors by {pin.who}{_until(pin.until_s, now)}: {pin.why}"
+        order = f"pinned to {executors(pin.scale_out)} by {pin.who}{_until(pin.until_s, now)}: {pin.why}"
         if not settings.min_scale_out <= pin.scale_out <= settings.max_scale_out:
             return Hold(
                 f"{order}; but the bounds are {settings.min_scale_out}…{settings.max_scale_out}: "

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..quantities import Interval, Unknown
 from ..recovery import utilisation_limit
+from ..wording import executors
 from .change_cost import ChangeCost, change_cost
 from .in_batches import confirmed
 from .judging import Judge, unmeasured
@@ -83,7 +84,7 @@ def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
     chosen = min(open_, key=lambda s: (s != now, s < now, s)) if open_ else max(*judge.known, now)
     verdicts = _with_figures(judge, verdicts, chosen)
     verdict, promise = verdicts[chosen], question.promise
-    parts = [f"no size is known to keep the promise; {chosen} executors come closest"]
+    parts = [f"no size is known to keep the promise; {executors(chosen, 'come')} closest"]
     if isinstance(verdict.recovery_s, Recoveries) and not isinstance(verdict.probability, Unknown):
         sure = f"{100 * promise.confidence:g} %"
         parts.append(
@@ -174,9 +175,9 @@ def _utilisation_limit(judge: Judge) -> float | Unknown:
 def _reason(judge: Judge, verdict: Verdict, because: str) -> str:
     """`hold 6 executors: forecast 31–36k rps fits 42k, 95 % of recoveries within 112 s ≤ 120 s`."""
     current, chosen = judge.question.current, verdict.scale_out
-    verb = f"hold {chosen} executors"
+    verb = f"hold {executors(chosen)}"
     if chosen != current:
-        verb = f"scale {'out' if chosen > current else 'in'} from {current} to {chosen} executors"
+        verb = f"scale {'out' if chosen > current else 'in'} from {current} to {executors(chosen)}"
     parts = [f"forecast {span(*judge.peak_in_words)} rps"]
     if chosen in judge.sustained:
         fits = "exceeds" if verdict.fails("forecast", "observed") else "fits"

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..arguments import Array
 from ..quantities import Unknown
+from ..wording import executors
 from .judging import Judge
 from .verdict import Condition, Verdict
 
@@ -118,7 +119,7 @@ def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:
         return verdict
     excuse = replace(
         larger_misses.failed(*STEPPED)[0],
-        sentence=f"stepped in batches, {larger_misses.scale_out} executors are too few already: "
+        sentence=f"stepped in batches, {executors(larger_misses.scale_out, 'are')} too few already: "
         + larger_misses.failed(*STEPPED)[0].sentence,
     )
     return replace(verdict, excuses=(excuse, *verdict.excuses), probability=larger_misses.probability)

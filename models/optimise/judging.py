@@ -20,6 +20,7 @@ import numpy as np
 
 from ..promise import Kept, kept_along
 from ..quantities import Interval, Unknown
+from ..wording import executors
 from .engine import sustained as sustained_interval
 from .outlook import Outlook
 from .verdict import Condition, Excuse, Verdict, percent, rate, span
@@ -153,7 +154,7 @@ class Judge(Outlook):
 
     def _latency_excuses(self, scale_out: int, expected: Interval | Unknown) -> list[Excuse]:
         model, bound = self.question.latency, self.question.latency_bound_ms
-        at = f"at {rate(self.projected_rps)} rps on {scale_out} executors"
+        at = f"at {rate(self.projected_rps)} rps on {executors(scale_out)}"
         measure = f"measure the latency {at}"
         if isinstance(model, Unknown):
             if bound is None:
@@ -197,10 +198,10 @@ class Judge(Outlook):
 
 def unmeasured(scale_out: int, why: Unknown) -> Verdict:
     """The verdict on a size whose capacity nobody knows."""
-    sentence = f"the capacity of {scale_out} executors is unknown: {why.reason}"
+    sentence = f"the capacity of {executors(scale_out)} is unknown: {why.reason}"
     return Verdict(
         scale_out=scale_out,
-        excuses=(Excuse("capacity", sentence, measure=f"measure the capacity of {scale_out} executors"),),
+        excuses=(Excuse("capacity", sentence, measure=f"measure the capacity of {executors(scale_out)}"),),
         capacity=why,
         probability=why,
         worst_moment_s=why,

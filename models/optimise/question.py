@@ -11,6 +11,7 @@ import numpy as np
 from ..arguments import Array, number, numbers, whole
 from ..promise import Promise
 from ..quantities import FAILURE_KINDS, Interval, Misuse, Unknown
+from ..wording import executors
 from .change_cost import STAY_S
 from .engine import BatchEngine, ContinuousEngine, Engine
 
@@ -101,7 +102,7 @@ class Question:
 
     def capacity_of(self, scale_out: int) -> Interval | Unknown:
         """What is known of the capacity at this size."""
-        return self.capacity.get(scale_out, Unknown(f"no capacity was given for {scale_out} executors"))
+        return self.capacity.get(scale_out, Unknown(f"no capacity was given for {executors(scale_out)}"))
 
     @property
     def missing(self) -> tuple[Unknown, ...]:

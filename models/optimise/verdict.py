@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..promise import Promise
 from ..quantities import Interval, Unknown
+from ..wording import executors
 from .change_cost import ChangeCost
 
 Status = Literal["feasible", "infeasible", "unknown"]
@@ -102,7 +103,7 @@ class Decision:
     def of(self, scale_out: int) -> Verdict | Unknown:
         """What was found about this size?"""
         found = [v for v in self.verdicts if v.scale_out == scale_out]
-        return found[0] if found else Unknown(f"{scale_out} executors were not among the candidates")
+        return found[0] if found else Unknown(f"{executors(scale_out, 'were')} not among the candidates")
 
 
 def plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..arguments import number
 from ..quantities import Interval, Misuse, Unknown
+from ..wording import executors
 
 MOST = 16_384  # judgement: no streaming job has more executors, and a plateau must end the search
 NEAR = 256  # judgement: a model that knows no power of two knows a few sizes near those it measured
@@ -82,8 +83,10 @@ class _Known:
             return self.enough
         reason = self.holes.get(self.hole_above(), "")
         if self.enough is not None:
-            return Unknown(f"{self.enough} executors sustain {target}, whether fewer do is open: {reason}")
+            return Unknown(
+                f"{executors(self.enough, 'sustain')} {target}, whether fewer do is open: {reason}"
+            )
         if not self.too_small:
             return Unknown(reason)
-        most = f"{self.too_small} executors sustain {self.sustained_rps:.0f} of {target}"
+        most = f"{executors(self.too_small, 'sustain')} {self.sustained_rps:.0f} of {target}"
         return Unknown(f"{most}, and beyond: {reason}" if reason else f"out of reach: even {most}")

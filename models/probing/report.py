@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..quantities import Interval, Measurement, Unknown
+from ..wording import executors
 from .brackets import Bracket, believed
 from .budget import adaptive_executor_seconds, grid_executor_seconds
 from .evidence import curve_of, informative, largest, likely
@@ -87,9 +88,9 @@ def _refusal(state: State, size: int, bracket: Bracket) -> str:
 
 def _not_reached(state: State, size: int, bracket: Bracket) -> str:
     if bracket.sustained_rps > 0.0:
-        return f"{size} executors sustained {bracket.sustained_rps:,.0f} records/s and were never saturated"
+        return f"{executors(size)} sustained {bracket.sustained_rps:,.0f} records/s and were never saturated"
     why = f" ({state.done})" if state.done else " yet"
-    return f"{size} executors were not probed{why}"
+    return f"{executors(size, 'were')} not probed{why}"
 
 
 def measurements(state: State) -> tuple[Measurement, ...]:

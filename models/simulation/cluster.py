@@ -15,6 +15,7 @@ from typing import Any
 
 from ..arguments import number, whole
 from ..quantities import FAILURE_KINDS, Unknown
+from ..wording import executors
 from .behaviour import Behaviour, Platform
 from .job import Job
 from .reading import Checkpoint
@@ -159,7 +160,7 @@ class Cluster:
             timeout_s=self.platform.scale_timeout_s,
         ):
             alive = len(job.registered(self.now_s))
-            raise Refused("not_ready", f"{alive} of {scale_out} executors of {name} registered in time")
+            raise Refused("not_ready", f"{alive} of {executors(scale_out)} of {name} registered in time")
         return Rescaled(path if job.runs == run else "restart", before, scale_out, self.now_s - begun)
 
     def stop(self, name: str) -> None:
@@ -205,7 +206,7 @@ class Cluster:
         if whole("scale_out", scale_out) > free:
             raise Refused(
                 "misconfigured",
-                f"{scale_out} executors for {name} are more than the {free} free of {self.platform.slots}: "
+                f"{executors(scale_out)} for {name} are more than the {free} free of {self.platform.slots}: "
                 "raise spark.slots, or lower the scale-out",
                 setting="spark.slots",
             )

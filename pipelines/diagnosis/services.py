@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from models.wording import executors
 from pipelines import records
 from pipelines.local_world import yours
 from pipelines.owner import owner_id
@@ -68,7 +69,9 @@ def spark(patient: Patient) -> list[Finding]:
     need_mb = settings.slots * settings.executor_memory_mb
     there_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     if patient.settings.deployment.kind == "local" and need_mb > MEMORY_SHARE * there_mb:
-        told = f"{settings.slots} executors of {settings.executor_memory_mb} MB do not fit into {there_mb} MB"
+        told = (
+            f"{executors(settings.slots)} of {settings.executor_memory_mb} MB do not fit into {there_mb} MB"
+        )
         found.append(Finding("Spark", "problem", told, "lower spark.slots or spark.executor_memory_mb"))
     if 2 * settings.heartbeat_s > settings.network_timeout_s:
         told = f"spark.heartbeat_s = {settings.heartbeat_s} is more than half of spark.network_timeout_s"

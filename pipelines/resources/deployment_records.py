@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from models.wording import executors
 from profiling_jobs import plans
 from profiling_jobs.driver.orders import read_json, write_json
 from profiling_jobs.errors import Misconfigured, Unsafe
@@ -136,7 +137,7 @@ class Records:
             taken = ", ".join(f"{other} holds {count}" for other, count in held.items())
             raise Misconfigured(
                 "spark.slots",
-                f"{scale_out} executors for {name} are more than the {free} free of {slots}"
+                f"{executors(scale_out)} for {name} are more than the {free} free of {slots}"
                 + (f" ({taken})" if taken else "")
                 + ": raise spark.slots, or ask for fewer",
             )

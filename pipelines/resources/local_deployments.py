@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from models.quantities import Unknown
+from models.wording import executors
 from pipelines.owner import Owner
 from pipelines.processes import Process
 from pipelines.settings import SparkSettings
@@ -225,7 +226,7 @@ class LocalDeployments:
                 raise NotReady(f"{name} did not come back: {status.reason}")
             if time.monotonic() > until:
                 raise NotReady(
-                    f"{name} restarted, but {status.executors_alive} of {scale_out} executors registered "
+                    f"{name} restarted, but {status.executors_alive} of {executors(scale_out)} registered "
                     f"within {self._settings.scale_timeout_s:.0f} s: see {self._drivers.log(name)}"
                 )
             time.sleep(POLL_S)

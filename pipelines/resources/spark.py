@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.wording import executors
 from pipelines.owner import Owner
 from pipelines.processes import Process, marked
 from pipelines.settings import SparkSettings
@@ -301,7 +302,7 @@ class LocalSpark:
         if slots * each > MEMORY_SHARE * there:
             raise Misconfigured(
                 "spark.slots",
-                f"{slots} executors of {each} MB are more than {MEMORY_SHARE:.0%} of this machine's "
+                f"{executors(slots)} of {each} MB are more than {MEMORY_SHARE:.0%} of this machine's "
                 f"{there} MB: lower spark.slots or spark.executor_memory_mb",
             )
 

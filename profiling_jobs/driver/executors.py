@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from models.wording import executors
+
 from ..errors import Misconfigured, NotReady
 
 POLL_S = 0.1
@@ -54,7 +56,7 @@ class Executors:
         if count < 1:
             raise Misconfigured("scale_out", f"must be at least 1 executor, got {count}")
         if not self._changing.acquire(blocking=False):
-            raise NotReady(f"the change to {self.wanted} executors is not over yet: try again")
+            raise NotReady(f"the change to {executors(self.wanted)} is not over yet: try again")
         try:
             before, begun = self.wanted, time.monotonic()
             self._request(count)
@@ -82,11 +84,11 @@ class Executors:
                 waited = time.monotonic() - begun
                 if len(ids) > count:
                     raise NotReady(
-                        f"{len(ids)} executors are still registered after {waited:.0f} s, not {count}"
+                        f"{executors(len(ids), 'are')} still registered after {waited:.0f} s, not {count}"
                     )
                 slots = f" of {self._slots}" if self._slots else ""
                 raise NotReady(
-                    f"{len(ids)} of {count} executors registered within {waited:.0f} s: {count - len(ids)} "
+                    f"{len(ids)} of {executors(count)} registered within {waited:.0f} s: {count - len(ids)} "
                     f"found no free slot{slots} or did not start; stop another job, raise spark.slots, or "
                     "raise spark.scale_timeout_s"
                 )

@@ -19,6 +19,7 @@ from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
 from models.quantities import Interval, Unknown
+from models.wording import executors
 from models.workload import Forecaster
 
 from .model_documents import Document, rebuilt
@@ -140,7 +141,7 @@ def _capacity_rises(
     known = [(s, found) for s in sizes if isinstance(found := model.predict(s), Interval)]
     for (small, one), (large, other) in itertools.pairwise(known):
         if other.mid < one.mid * (1 - ROUNDING):
-            said = f"{large} executors sustain {other.mid:,.0f} records/s, {small} sustain {one.mid:,.0f}"
+            said = f"{executors(large, 'sustain')} {other.mid:,.0f} records/s, {small} sustain {one.mid:,.0f}"
             return Verdict("monotone", "failed", said)
     return Verdict("monotone", "passed", "more executors never sustain less")
 
@@ -178,7 +179,7 @@ def _latency_rises(model: LatencyModel, document: Document, figures: Figures, ev
             if isinstance(found, Unknown):
                 break
             if found.mid < before * (1 - ROUNDING):
-                said = f"at {size} executors latency falls from {before:,.0f} to {found.mid:,.0f} ms"
+                said = f"at {executors(size)} latency falls from {before:,.0f} to {found.mid:,.0f} ms"
                 return Verdict("monotone", "failed", f"{said} as the rate grows")
             before = found.mid
     return Verdict("monotone", "passed", "latency never falls as the rate grows")

@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from models.control import Settings
-from models.quantities import Json
+from models.quantities import Json, Unknown
+from models.wording import executors
 
 from ..errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from ..ports import Lease
@@ -128,11 +129,12 @@ def _carry_out(job: str, order: Order, path: Literal["live", "restart"], loop: L
     declared = status.declared_scale_out
     ours = {order.before, order.to} if said is None else {order.before, order.to, said.to}
     if declared not in ours:
-        why = f"somebody has set {declared} executors meanwhile, it is not touched"
+        found = declared.reason if isinstance(declared, Unknown) else executors(declared)
+        why = f"somebody has set {found} meanwhile, it is not touched"
         return Applied("nothing", why, order.before, order.to)
     if declared == order.to and status.executors_alive == order.to:
         _ended(job, loop, begun, "done", "")
-        return Applied("nothing", f"{job} has {order.to} executors already", order.before, order.to)
+        return Applied("nothing", f"{job} has {executors(order.to)} already", order.before, order.to)
     tell(loop.store, job, begun)
     try:
         done = loop.deployments.scale(job, order.to, epoch=order.epoch, path=path)
@@ -142,7 +144,9 @@ def _carry_out(job: str, order: Order, path: Literal["live", "restart"], loop: L
         return _ended(job, loop, begun, "refused", str(refused))
     now_s = loop.clock.now_s()
     tell(loop.store, job, replace(begun, state="done", at_s=now_s, path=done.path, took_s=done.took_s))
-    said_so = f"{job} scaled from {order.before} to {order.to} executors, {done.path}, in {done.took_s:.1f} s"
+    said_so = (
+        f"{job} scaled from {order.before} to {executors(order.to)}, {done.path}, in {done.took_s:.1f} s"
+    )
     return Applied("scaled", said_so, order.before, order.to, done.path, done.took_s)
 
 

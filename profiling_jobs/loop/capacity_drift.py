@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from models.quantities import Interval, Json, Unknown
+from models.wording import executors
 
 APART_S = 1800.0  # judgement: three stretches that teach, and longer than a noisy neighbour mostly stays
 CONTRADICTED = "models contradicted"  # how control begins that alarm
@@ -46,7 +47,9 @@ class CapacityDrift:
         if isinstance(scale_out, Unknown):
             return state
         if any(alarm.startswith(CONTRADICTED) for alarm in alarms):
-            return state._asking(f"the job fell behind at {scale_out} executors, which fit", scale_out, now_s)
+            return state._asking(
+                f"the job fell behind at {executors(scale_out)}, which fit", scale_out, now_s
+            )
         if isinstance(profile, Unknown) or isinstance(online, Unknown):
             return state
         if online.low <= profile.high and profile.low <= online.high:
@@ -55,8 +58,8 @@ class CapacityDrift:
         if now_s - state.apart_since_s < APART_S:
             return state
         return state._asking(
-            f"{scale_out} executors show {online.low:.0f}–{online.high:.0f} records/s where the profile says "
-            f"{profile.low:.0f}–{profile.high:.0f}",
+            f"{executors(scale_out, 'show')} {online.low:.0f}–{online.high:.0f} records/s where the profile "
+            f"says {profile.low:.0f}–{profile.high:.0f}",
             scale_out,
             now_s,
         )

@@ -7,6 +7,7 @@ edit leaves a `hold` that people see and end. All of it may be told again: it is
 from __future__ import annotations
 
 from models.quantities import Measurement, RecoveryEvent
+from models.wording import executors
 
 from ..ports import Directive, Store
 from .evaluation_record import Evaluation
@@ -54,5 +55,5 @@ def _hold(store: Store, evaluation: Evaluation) -> None:
     if any(each.kind == "hold" for each in store.directives(evaluation.job, now_s=evaluation.at_s)):
         return
     foreign = evaluation.foreign or {}
-    why = f"somebody set {foreign['found']} executors where we had set {foreign['ours']}"
+    why = f"somebody set {executors(foreign['found'])} where we had set {foreign['ours']}"
     store.direct(Directive(evaluation.job, "hold", WHO, why, since_s=evaluation.at_s))

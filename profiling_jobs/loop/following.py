@@ -12,6 +12,7 @@ import math
 
 from models import control
 from models.control import Directives, State
+from models.wording import executors
 
 from .changes import Order, Outcome
 from .directing import forbids
@@ -63,4 +64,4 @@ def _waiting(
 
 
 def _named(order: Order) -> str:
-    return f"the change from {order.before} to {order.to} executors"
+    return f"the change from {order.before} to {executors(order.to)}"

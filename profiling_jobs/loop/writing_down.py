@@ -10,6 +10,7 @@ from models.control.deciding import PredictsCapacity
 from models.observation import Observation
 from models.optimise.engine import sustained
 from models.quantities import Alarm, Hold, Instruction, Interval, Learn, Scale, Unknown
+from models.wording import executors
 
 from .evaluation_record import Evaluation, fact_to_json, short
 from .foreseeing import Foreseen
@@ -103,7 +104,7 @@ def _capacity(settings: Settings, after: Memory, scale_out: int | Unknown) -> di
         "profile": _predicted(profile, scale_out),
         "online": said_live(after.online, scale_out)
         if len(after.online.workers) == scale_out
-        else Unknown(f"nothing was learnt with {scale_out} executors yet"),
+        else Unknown(f"nothing was learnt with {executors(scale_out)} yet"),
         "used": _predicted(used, scale_out),
     }
     engine = settings.models.engine  # it steps batches, and the models know how fast the records inside go

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from models.quantities import Unknown
+from models.wording import executors
 
 from ..errors import HeadroomError
 from ..ports import Deployments, Metrics, Sample, Status
@@ -93,7 +94,10 @@ class Watch:
             self._doubt(now_s, "the query was started anew")
         self._run_id = status.run_id
         if not isinstance(status.executors_alive, Unknown) and status.executors_alive < self.scale_out:
-            self._doubt(now_s, f"only {status.executors_alive} of {self.scale_out} executors were there")
+            self._doubt(
+                now_s,
+                f"only {status.executors_alive} of {executors(self.scale_out, 'were')} there",
+            )
 
     def _look_at_executors(self, sample: Sample) -> None:
         if isinstance(sample.executors, Unknown):

@@ -13,7 +13,7 @@ from ..loop.evaluation_record import Evaluation
 from .in_words import brief_s, count, is_known
 
 VERB = re.compile(
-    r"(mode \w+, would scale to \d+ executors: )?((hold|scale (out|in) from \d+ to) \d+ executors:? )?"
+    r"(mode \w+, would scale to \d+ executors?: )?((hold|scale (out|in) from \d+ to) \d+ executors?:? )?"
 )
 """What control's reasons begin with and another column says already."""
 
@@ -68,6 +68,6 @@ def _done(e: Evaluation) -> str:
 def _why(reason: str) -> str:
     """`forecast 31–36k rps fits 42k, …` of `hold 6 executors: forecast 31–36k rps fits 42k, …`."""
     limit, cut, wanted = reason.partition("; wanted: ")
-    if cut and (to := re.match(r"scale (?:out|in) from \d+ to (\d+) executors", wanted)):
+    if cut and (to := re.match(r"scale (?:out|in) from \d+ to (\d+) executors?", wanted)):
         return f"{limit} (wanted {executors(int(to[1]))})"
     return reason[match.end() :] if (match := VERB.match(reason)) else reason

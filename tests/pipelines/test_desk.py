@@ -315,7 +315,7 @@ class TestOrders:
         other = office.here if office.desk is not office.here else office.desk
         lines = []
         assert awaited(other, id, say=lines.append)["verdict"] == "sustained"
-        assert lines[0] == "1 executors at 300 records/s"
+        assert lines[0] == "1 executor at 300 records/s"
         (row,) = [order for order in office.desk.status()["orders"] if order["id"] == id]
         assert (row["state"], row["share"], "lines" in row) == ("done", 1.0, False)
 

@@ -237,7 +237,7 @@ def test_nothing_measured_at_all_names_the_first_measurement() -> None:
     nothing = {s: Unknown("never probed") for s in range(1, 13)}
     decision = decide(question(capacity=nothing))
     assert isinstance(decision.scale_out, Unknown)
-    assert "measure the capacity of 1 executors" in decision.alarm
+    assert "measure the capacity of 1 executor" in decision.alarm
 
 
 # -- fewer executors

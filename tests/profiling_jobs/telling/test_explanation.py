@@ -391,11 +391,13 @@ class TestInShort:
         ("reason", "why"),
         [
             ("hold 4 executors: forecast 2k rps fits 4k", "forecast 2k rps fits 4k"),
+            ("hold 1 executor: forecast 2k rps fits 4k", "forecast 2k rps fits 4k"),
+            ("mode recommend, would scale to 1 executor: scale in from 2 to 1 executor: f", "f"),
             ("scale in from 6 to 4 executors: forecast 2k", "forecast 2k"),
             ("hold 4 executors although 3 would do: x", "although 3 would do: x"),
             ("mode recommend, would scale to 4 executors: scale in from 6 to 4 executors: f", "f"),
             (
-                "cool-down, 60 s; wanted: scale in from 6 to 1 executors: f",
+                "cool-down, 60 s; wanted: scale in from 6 to 1 executor: f",
                 "cool-down, 60 s (wanted 1 executor)",
             ),
             ("paused by anna: deploying", "paused by anna: deploying"),
