@@ -42,13 +42,8 @@ class RealClock:
 @contextmanager
 def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> Iterator[World]:
     """Kafka where the settings name none, Spark, and what drives them. `owner`: of a folder that is taken."""
-    from .resources.attached import (
-        Attached,
-        AttachedDeployments,
-        AttachedFailures,
-        AttachedMetrics,
-        theirs,
-    )
+    from .resources.attached import Attached, theirs
+    from .resources.hands_off import AttachedDeployments, AttachedFailures, AttachedMetrics
     from .resources.kafka import EmbeddedBroker
     from .resources.kafka_broker import KafkaBroker
     from .resources.local_deployments import LocalDeployments

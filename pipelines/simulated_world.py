@@ -27,13 +27,8 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
     """The twin; its time begins at `since_s` and is bounded then, or runs as fast as it is computed."""
     from models.simulation.behaviour import Platform
 
-    from .resources.attached import (
-        Attached,
-        AttachedDeployments,
-        AttachedFailures,
-        AttachedMetrics,
-        theirs,
-    )
+    from .resources.attached import Attached, theirs
+    from .resources.hands_off import AttachedDeployments, AttachedFailures, AttachedMetrics
     from .resources.simulated import (
         SimulatedBroker,
         SimulatedClock,

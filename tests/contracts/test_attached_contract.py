@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from models.quantities import Unknown
-from pipelines.resources.attached import Attached, AttachedDeployments, AttachedMetrics, Theirs
+from pipelines.resources.attached import Attached, Theirs
+from pipelines.resources.hands_off import AttachedDeployments, AttachedMetrics
 from pipelines.resources.local_metrics import LocalMetrics
 from pipelines.resources.simulated import SimulatedDeployments, SimulatedMetrics
 from profiling_jobs.errors import HeadroomError, Unsafe

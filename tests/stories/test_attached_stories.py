@@ -22,13 +22,8 @@ from models.workload import Forecaster
 from models.workload.naive_forecast import naive_forecaster
 from pipelines import config
 from pipelines.job_loop import control_settings
-from pipelines.resources.attached import (
-    Attached,
-    AttachedDeployments,
-    AttachedFailures,
-    AttachedMetrics,
-    theirs,
-)
+from pipelines.resources.attached import Attached, theirs
+from pipelines.resources.hands_off import AttachedDeployments, AttachedFailures, AttachedMetrics
 from pipelines.resources.simulated import (
     SimulatedClock,
     SimulatedDeployments,

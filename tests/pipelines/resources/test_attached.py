@@ -12,13 +12,8 @@ import pytest
 
 from models.quantities import Unknown
 from pipelines import config
-from pipelines.resources.attached import (
-    Attached,
-    AttachedDeployments,
-    AttachedFailures,
-    AttachedMetrics,
-    theirs,
-)
+from pipelines.resources.attached import Attached, theirs
+from pipelines.resources.hands_off import AttachedDeployments, AttachedFailures, AttachedMetrics
 from pipelines.resources.local_metrics import LocalMetrics
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.ports import Function, Offsets, Plan, Status
