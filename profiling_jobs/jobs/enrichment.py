@@ -15,11 +15,10 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from .. import without_pandas
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
@@ -61,6 +60,8 @@ def events(**asked: Any) -> pa.Table:
 
 
 def _look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
     for batch in batches:
         for start in range(0, batch.num_rows, CHUNK):
             records = batch.slice(start, CHUNK)
