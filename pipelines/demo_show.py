@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +19,14 @@ WIDTH = 70  # of what a bar says
 
 
 class Lines:
-    """One line after the other."""
+    """One line after the other; the last of a stage says how long it took."""
 
-    def __init__(self, echo: Echo) -> None:
-        self._echo, self._said = echo, ""
+    def __init__(self, echo: Echo, *, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._echo, self._seconds = echo, seconds
+        self._said, self._began_s = "", seconds()
 
     def stage(self, name: str, what: str, *, number: int, of: int) -> None:
+        self._began_s = self._seconds()
         self._echo(f"[{number}/{of}] {name}: {what}")
 
     def say(self, line: str) -> None:
@@ -36,7 +39,7 @@ class Lines:
             self.say(what)
 
     def done(self, what: str) -> None:
-        self._echo(f"      → {what}")
+        self._echo(f"      → {what} ({self._seconds() - self._began_s:.0f} s)")
 
 
 class Bars:

@@ -82,7 +82,7 @@ def test_the_settings_of_the_demo_are_right(kind):
 @pytest.mark.fast
 def test_lines_do_not_repeat_themselves():
     said = []
-    lines = Lines(said.append)
+    lines = Lines(said.append, seconds=iter((0.0, 10.0, 71.6)).__next__)
     lines.stage("profile", "copies say", number=3, of=8)
     lines.say("probe 0")
     lines.progress(0.3, "probe 0")
@@ -93,7 +93,7 @@ def test_lines_do_not_repeat_themselves():
         "[3/8] profile: copies say",
         "      probe 0",
         "      hold 2 executors",
-        "      → 13 probes",
+        "      → 13 probes (62 s)",
     ]
 
 
