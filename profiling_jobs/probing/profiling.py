@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from models import probing
 from models.probing import Done, Probe, Result, Settings, State
 from models.quantities import Unknown
+from models.wording import executors
 
 from ..errors import HeadroomError, NotReady
 from ..ports import Plan
@@ -169,7 +170,7 @@ class Profiling:
         self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
         self._progress(
             self.state,
-            f"probe {probe.number}: {probe.scale_out} executors at {probe.rate_rps:,.0f} records/s",
+            f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s",
         )
 
     def _free(self) -> list[Copy]:
@@ -200,7 +201,7 @@ class Profiling:
         self._purse.spent = self.state.spent
         self._record.save(self.state)
         self._record.keep(result)
-        text = f"probe {probe.number}: {probe.scale_out} executors at {probe.rate_rps:,.0f} records/s: "
+        text = f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s: "
         if result.throughput_rps is None:
             text += f"invalid, {result.reason}"
         else:
