@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,7 @@ from models import control
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.loop import evaluation
 from profiling_jobs.loop.ground import Loop
-from profiling_jobs.ports import Metrics, Sample
-from profiling_jobs.signals.sampler import EVERY_S, Rounds, Sampler
+from profiling_jobs.signals.sampler import EVERY_S, Sampler
 
 from . import job_plans, timetable
 from .desk import Json, checked
@@ -31,6 +30,7 @@ from .desk_orders import Orders
 from .desk_work import WORK, alone
 from .drills import finite
 from .job_loop import ChampionsInCharge, control_settings
+from .metrics_in_turn import one_at_a_time
 from .settings import Settings
 from .world import World
 
@@ -39,7 +39,7 @@ class HereDesk:
     """The desk of the process that owns the jobs."""
 
     def __init__(self, world: World, settings: Settings, folder: Path) -> None:
-        metrics = _one_at_a_time(world.metrics)
+        metrics = one_at_a_time(world.metrics)
         self._world = world = replace(world, metrics=metrics)
         self._settings, self._folder = settings, folder
         self._began_s = time.time()
@@ -222,30 +222,3 @@ class HereDesk:
                     self._failed = error
                     return
                 clock.sleep(max(0.05 * EVERY_S, EVERY_S - (clock.now_s() - began_s)))
-
-
-class _Locked:
-    """Metrics that are for one thread at a time."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics, self._turn = metrics, threading.Lock()
-
-    def sample(self, name: str) -> Sample:
-        with self._turn:
-            return self._metrics.sample(name)
-
-
-class _LockedRounds(_Locked):
-    """The same, where several jobs can be sampled at once."""
-
-    def __init__(self, metrics: Metrics, rounds: Rounds) -> None:
-        super().__init__(metrics)
-        self._rounds = rounds
-
-    def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
-        with self._turn:
-            return self._rounds.sample_all(names)
-
-
-def _one_at_a_time(metrics: Metrics) -> Metrics:
-    return _LockedRounds(metrics, metrics) if isinstance(metrics, Rounds) else _Locked(metrics)

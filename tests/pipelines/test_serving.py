@@ -19,7 +19,10 @@ from pipelines.desk_line import DeskClient
 from pipelines.owner import holder, owner_id
 from pipelines.processes import marked
 from pipelines.serving import served
+from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import NotReady, Unsafe
+from profiling_jobs.learning import recorded_history, workload_history
+from profiling_jobs.recording.recorded import Slice, slice_file
 
 TOML = """
 [deployment]
@@ -140,6 +143,24 @@ def test_ctrl_c_ends_everything_and_is_no_error(project):
         assert serve.line() == {"schema": 1, "folder": str(serve.folder), "pid": serve.process.pid}
         assert serve.end(signal.SIGINT) == 0
         assert left(serve.folder) == []
+
+
+def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_start_on(project):
+    recordings = project / ".headroom" / "recordings"
+    folder = recorded_history.folder_of(recordings, "orders", began_s=1_763_500_000, own="events")
+    (folder / "slices").mkdir(parents=True)
+    asked = {"topic": "in", "from_s": 1_763_500_000.0, "until_s": 1_763_503_600.0, "first": {"0": 0}}
+    write_json(folder / "recording.json", {"schema": 1, **asked})
+    arrivals = {1_763_500_000 + second: 50 for second in range(41)}
+    piece = Slice(0, {0: 0}, {0: 2050}, 2050, 1, 1, arrivals, ())
+    write_json(slice_file(folder, 0), piece.to_json())
+    settings, said = config.parse(TOML, environment={}), []
+    for _ in range(2):
+        file = project / "headroom.toml"
+        with served(settings, file=file, folder=project / ".headroom", say=said.append) as office:
+            grid = workload_history.history(office.world.store, "orders")
+    assert grid.values.tolist() == [50.0] * 4
+    assert said == ["orders: 40 s of recorded arrivals count for its history"]
 
 
 def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):
