@@ -205,6 +205,7 @@ class KafkaBroker:
             RequestTimedOutError,
             RetriableError,
             SaslAuthenticationFailedError,
+            UnknownBrokerIdError,
             UnknownTopicOrPartitionError,
         )
 
@@ -222,7 +223,8 @@ class KafkaBroker:
                     raise Misconfigured(
                         "brokers.username_from", f"{self.brokers.bootstrap} refuses us ({error})"
                     ) from error
-                except (RetriableError, OSError, RuntimeError) as error:
+                except (RetriableError, UnknownBrokerIdError, OSError, RuntimeError) as error:
+                    # An unknown broker: a partition has no leader until the brokers have found one again.
                     if not isinstance(error, BrokerResponseError) or isinstance(error, RequestTimedOutError):
                         self._give_up()
                     if time.monotonic() + AGAIN_S > until:

@@ -54,6 +54,25 @@ def test_silence_is_told_in_time_and_leaves_no_thread(request: pytest.FixtureReq
         assert threading.active_count() <= before
 
 
+def test_a_partition_that_has_no_leader_yet_is_asked_for_again(
+    closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kafka-python says it just after the brokers have come back."""
+    from kafka.errors import UnknownBrokerIdError
+
+    answers = iter((UnknownBrokerIdError(-1), UnknownBrokerIdError(-1), 5))
+
+    def question(admin: object) -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with KafkaBroker(Brokers(closed), patience_s=5.0) as broker:
+        monkeypatch.setattr(broker, "_connected", lambda until: None)
+        assert broker._ask(question) == 5
+
+
 def test_questions_about_nothing_need_no_brokers(closed: str) -> None:
     with KafkaBroker(Brokers(closed)) as broker:
         assert broker.starts([]) == broker.ends([]) == broker.committed("headroom.orders", []) == {}
