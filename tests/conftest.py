@@ -23,6 +23,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """What workers were running when they were interrupted: nobody has asked their fixtures to end it."""
+    if hasattr(session.config, "workerinput") or exitstatus != pytest.ExitCode.INTERRUPTED:
+        return
+    from pipelines.owner import cleanup
+
+    for worker in session.config._tmp_path_factory.getbasetemp().glob("popen-*"):
+        for folder in worker.glob("*/.headroom"):
+            cleanup(folder, end_owner=True)
+
+
 @pytest.fixture
 def lived() -> Callable[..., None]:
     """A job that was profiled, drilled and watched: fills a store with what its truth would have shown."""

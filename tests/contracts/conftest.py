@@ -286,9 +286,12 @@ class LocalWorld(World):
         self.broker.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
-    """The owner of everything real that these suites start; skipped with a reason where Java is missing."""
+    """The owner of everything real that these suites start; skipped with a reason where Java is missing.
+
+    It ends with these suites: the jobs they keep running would take a processor from all later tests.
+    """
     try:
         java.find()
     except Misconfigured as error:
@@ -302,14 +305,14 @@ def real_owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
         gc.collect()  # kafka-python's sockets, while we do not mind
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_broker(real_owner: Owner) -> EmbeddedBroker:
     broker = EmbeddedBroker(real_owner)
     broker.start()
     return broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def local_world(real_owner: Owner, real_broker: EmbeddedBroker) -> Iterator[LocalWorld]:
     world = LocalWorld(real_owner, real_broker, real_owner.folder.parent)
     try:
