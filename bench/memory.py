@@ -3,12 +3,16 @@
 A copy of `enrichment` runs on real Kafka and Spark with a replay as its source, as in a probe; then the same
 process samples ten jobs of twelve partitions, and twenty, from the same broker, until their timelines are as
 long as they get. What a process holds is its proportional set size: pages that several share count once.
-The largest reading of each counts. The Python workers of the job's executors are the job's own.
+The largest reading of each counts. The Python workers of the job's executors are the job's own, and so is
+what a driver in Python takes without us: that is measured beside, and what the wrapper adds to it is ours.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +28,7 @@ import psutil
 from models.quantities import Unknown
 from pipelines import config, job_plans, world
 from pipelines.owner import cleanup
+from pipelines.resources import java
 from pipelines.resources.kafka_broker import KafkaBroker
 from pipelines.resources.local_metrics import LocalMetrics
 from pipelines.world import World
@@ -42,7 +47,20 @@ PATIENCE_S = 240.0
 EXECUTORS = 4  # of each sampled job
 ROUNDS = 150  # until the windows of latency are full
 EVERY_S = 0.25
+ROOT = Path(__file__).parents[1]
 OURS = {"profiling_jobs.replay.driver": "replay", "profiling_jobs.runner": "driver"}
+BARE = """
+import psutil
+from pyspark.sql import SparkSession
+conf = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1"}
+spark = SparkSession.builder.config(map=conf).getOrCreate()
+query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+query.processAllAvailable()
+print(psutil.Process().memory_info().rss / 2**20)
+query.stop()
+spark.stop()
+"""
 TOML = """
 [spark]
 slots = 1
@@ -97,8 +115,31 @@ def probing(here: World, folder: Path) -> Iterable[Figure]:
     yield Figure("the command's process, while one copy is probed", held["command"], "MB")
     yield Figure("the replay's Python (driver and task)", held["replay"], "MB")
     yield Figure("our wrapper with the job's driver in it", held["driver"], "MB")
-    total = sum(held.values())
-    yield Figure("all of them together", total, "MB", at_most=300.0)
+    ours = held["command"] + held["replay"]
+    yield Figure("all of them together", ours + held["driver"], "MB")
+    # Resident, and not shared out among those who map the same pages: they have run at different times.
+    bare = bare_driver()
+    yield Figure("a driver in Python without us, resident", bare, "MB")
+    yield Figure("a job's driver with our wrapper, resident", held["driver, resident"], "MB")
+    added = max(0.0, held["driver, resident"] - bare)
+    yield Figure("command, replay, and what the wrapper adds to a driver", ours + added, "MB", at_most=300.0)
+
+
+def bare_driver() -> float:
+    """What PySpark itself takes of a process that runs a query."""
+    with tempfile.TemporaryDirectory(prefix="headroom-bench-") as folder:
+        environment = {**os.environ, "JAVA_HOME": str(java.find().home), "SPARK_LOCAL_DIRS": folder}
+        done = subprocess.run(
+            [sys.executable, "-c", BARE],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    if done.returncode:
+        raise RuntimeError(f"a driver without us did not run: {done.stderr[-1000:]}")
+    return float(done.stdout.split()[-1])
 
 
 def sampling(here: World, folder: Path) -> Iterable[Figure]:
@@ -197,6 +238,7 @@ def largest() -> Iterator[dict[str, float]]:
                 with suppress(psutil.Error):
                     if (what := ours(process)) is not None:
                         now[what] += held_mb(process)
+                        now[f"{what}, resident"] += process.memory_info().rss / 2**20
             for what, most in now.items():
                 held[what] = max(held[what], most)
 

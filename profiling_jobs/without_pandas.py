@@ -1,32 +1,17 @@
-"""How do Arrow and Spark get by without pandas, which they only ask whether it is there?
+"""How does Arrow get by without pandas, which it only asks whether it is there?
 
-Importing it takes 30 MB of every process. `pyarrow.array` does so when it is first called, to see whether
-what it was given is pandas' own. `DataFrame.mapInArrow` does so to compare its version, and imports Arrow,
-another 16 MB, to see whether the schema has types of Arrow's; the batches themselves go from the JVM to its
-workers, past the driver. Neither needs the answers here. Whoever wants pandas imports it as ever: nothing is
-hidden for longer than the question takes.
+Importing it takes 30 MB of a process. `pyarrow.array` does so when it is first called, to see whether what it
+was given is pandas' own; the tasks of a replay never give it that. Whoever wants pandas imports it as ever:
+nothing is hidden for longer than the question takes. (A driver has it anyway: PySpark imports it before the
+first session is there.)
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-Batches = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
-
-QUESTIONS = (  # where PySpark 4.2 asks them
-    ("pyspark.sql.pandas.functions", "require_minimum_pandas_version"),
-    ("pyspark.sql.pandas.functions", "require_minimum_pyarrow_version"),
-    ("pyspark.sql.udf", "to_arrow_type"),
-)
 
 
 @cache
@@ -40,23 +25,6 @@ def answer_arrow() -> None:
     if "pandas" not in sys.modules:
         with _hidden():
             pa.array([])
-
-
-def map_in_arrow(frame: DataFrame, function: Batches, schema: str) -> DataFrame:
-    """`frame.mapInArrow(function, schema)`, whose types are known to be Arrow's too."""
-    asked = [(importlib.import_module(module), question) for module, question in QUESTIONS]
-    before = [getattr(*one) for one in asked]
-    for one in asked:
-        setattr(*one, _ask_nobody)
-    try:
-        return frame.mapInArrow(function, schema)
-    finally:
-        for one, asks in zip(asked, before, strict=True):
-            setattr(*one, asks)
-
-
-def _ask_nobody(*given: object, **named: object) -> None:
-    pass
 
 
 class _NotThere:

@@ -15,8 +15,6 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .. import without_pandas
-
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -38,8 +36,7 @@ def build(spark: SparkSession, topics: Topics) -> DataStreamWriter:
 
 def enriched(events: DataFrame) -> DataFrame:
     """The same records, each with the region of its customer."""
-    given = events.select("key", "value")
-    return without_pandas.map_in_arrow(given, _look_up, "key binary, value binary")
+    return events.select("key", "value").mapInArrow(_look_up, "key binary, value binary")
 
 
 def region(key: bytes) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from models.quantities import Misuse
 
-from .. import without_pandas
 from ..errors import HeadroomError, Misconfigured
 from ..recording.driver import say, session
 from ..signals.log_offsets import LogOffsets
@@ -76,7 +75,7 @@ def send(spark: Any, work: Work, offsets: LogOffsets) -> None:
     try:
         tasks = work.replay.tasks
         spelt = ", ".join(SPARK_TYPES[name] for name in work.columns)
-        frame = without_pandas.map_in_arrow(spark.range(0, tasks, 1, tasks), mapped(work), spelt)
+        frame = spark.range(0, tasks, 1, tasks).mapInArrow(mapped(work), spelt)
         writer = frame.write.format("kafka").options(**work.replay.brokers.spark()).options(**SINK)
         if "headers" in work.columns:
             writer = writer.option("includeHeaders", "true")
@@ -85,7 +84,7 @@ def send(spark: Any, work: Work, offsets: LogOffsets) -> None:
         director.finish()
 
 
-def mapped(work: Work) -> without_pandas.Batches:
+def mapped(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """As a function: Spark wants one."""
 
     def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -108,7 +107,6 @@ def conf(replay: Replay) -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     """Replay what the plan says."""
-    without_pandas.answer_arrow()
     replay = Replay.read(Path(arguments[0]))
     try:
         offsets = LogOffsets(replay.brokers, topic=replay.topic)

@@ -43,34 +43,6 @@ def test_what_it_is_that_asks() -> None:
     assert printed(program) is True
 
 
-def test_spark_maps_batches_without_it_and_without_arrow() -> None:
-    """As far as it goes without a JVM: the function is wrapped, which is where PySpark asks."""
-    program = """
-import json, sys
-from pyspark.sql import udf
-from pyspark.sql.pandas import functions
-from pyspark.sql.types import BinaryType, StructType
-from pyspark.util import PythonEvalType
-from profiling_jobs import without_pandas
-from profiling_jobs.jobs import enrichment
-
-class Frame:
-    def select(self, *columns):
-        return self
-    def mapInArrow(self, function, schema):
-        schema = StructType().add("key", BinaryType())
-        return functions.pandas_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-
-before = functions.require_minimum_pandas_version, udf.to_arrow_type
-made = enrichment.enriched(Frame())
-after = functions.require_minimum_pandas_version, udf.to_arrow_type
-loaded = [name for name in ("pandas", "pyarrow", "numpy") if name in sys.modules]
-functions.pandas_udf(len, made.returnType, made.evalType)
-print(json.dumps([made.evalType, after == before, loaded, "pandas" in sys.modules]))
-"""
-    assert printed(program) == [207, True, [], True], "the last is PySpark's own call, which asks as ever"
-
-
 @pytest.mark.parametrize("event_time", ["at", None])
 def test_a_task_of_a_replay_runs_without_it(tmp_path: Path, event_time: str | None) -> None:
     """As Spark's worker runs it, through PySpark's own reading and writing; also when records are parsed."""
