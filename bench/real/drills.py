@@ -38,7 +38,7 @@ KINDS = ("executor_kill", "executor_freeze", "driver_kill")
 TYPICAL_S = {"executor_kill": 5.0, "executor_freeze": 24.0, "driver_kill": 37.0}
 LEAST_S = 20.0  # as agreed: a batch takes a second or two, so that shorter recoveries cannot be told to 15 %
 TRIES = 3
-INVALID = "invalid"
+INVALID = f"{NAME}: invalid"
 
 
 def cells(lengths: Lengths) -> list[tuple[str, float, int]]:

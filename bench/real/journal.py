@@ -38,7 +38,7 @@ class Journal:
         self._write({"part": part, "piece": piece, "at_s": round(time.time(), 1), "data": dict(data)})
 
     def forget(self, part: str) -> None:
-        """Everything of this part is to be measured again."""
+        """Everything of this part, and of what it has called `PART: …`, is to be measured again."""
         self._write({"part": part, "forget": True, "at_s": round(time.time(), 1)})
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -52,7 +52,9 @@ class Journal:
 
     def _take(self, line: dict[str, Any]) -> None:
         if line.get("forget"):
-            self._pieces = {key: data for key, data in self._pieces.items() if key[0] != line["part"]}
+            self._pieces = {
+                key: data for key, data in self._pieces.items() if key[0].split(":")[0] != line["part"]
+            }
         else:
             self._pieces[line["part"], line["piece"]] = line["data"] | {"at_s": line["at_s"]}
 

@@ -94,9 +94,11 @@ class TestJournal:
 
     def test_what_is_forgotten_stays_in_the_file(self, tmp_path):
         kept = journal.Journal(tmp_path / "pieces")
+        kept.add("drills: invalid", "1", {})
         kept.add("drills", "one", {})
         kept.forget("drills")
         assert not journal.Journal(tmp_path / "pieces").has("drills", "one")
+        assert not journal.Journal(tmp_path / "pieces").of("drills: invalid")
         assert '"one"' in (tmp_path / "pieces").read_text()
 
     def test_a_torn_last_line(self, tmp_path):
