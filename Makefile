@@ -56,11 +56,8 @@ format: install  ## let ruff write the format
 test: install  ## everything that needs neither Java nor a cluster
 	$(BIN)/pytest -n 2 -m "not real and not kubernetes"
 
-# Most of their time real tests wait, so two run at once; this one profiles a job, for which it wants them all.
-ALONE := tests/end_to_end/test_enrichment.py
 test-real: install  ## real Kafka and Spark on this machine
-	$(BIN)/pytest -n 2 --dist loadfile -m real --ignore $(ALONE)
-	$(BIN)/pytest -m real $(ALONE)
+	$(BIN)/pytest -m real
 
 test-kubernetes: install  ## a real cluster: HEADROOM_TEST_CLUSTER, or ../shared/cluster
 	@grep -rq "mark\.kubernetes" tests || { echo "no test needs a cluster yet"; exit 0; }; \

@@ -252,8 +252,8 @@ class TestCopies:
 class TestWhereABlackoutBegins:
     @pytest.fixture
     def desk(self, tmp_path):
-        """A window of two minutes begins eight minutes after the world does, or a little sooner."""
-        began_s = time.time()
+        """A window of two minutes begins eight minutes after the world does."""
+        began_s = datetime(2026, 3, 2, 9, 0, tzinfo=UTC).timestamp()
         begins, ends = (datetime.fromtimestamp(began_s + after_s, UTC) for after_s in (480.0, 600.0))
         window = f"daily {begins:%H:%M}-{ends:%H:%M}"
         toml = TOML.replace("scale_out = 2", f'scale_out = 2\nblackouts = ["{window}"]', 1)
