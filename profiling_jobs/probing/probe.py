@@ -254,7 +254,7 @@ class ProbeRun:
     def _all_there(self) -> bool:
         if isinstance(self._watch.timeline.first_commit_after(self._began_s), Unknown):
             return False
-        return self._watch.status.executors_alive == self._watch.scale_out
+        return self._watch.status.executors_alive == self._watch.scale_out and not self._watch.sees_more
 
     def _command(self, rate_rps: float) -> float:
         rate_rps = min(rate_rps, max(self._rules.highest_rps, self.probe.rate_rps))

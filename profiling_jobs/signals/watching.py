@@ -76,6 +76,11 @@ class Watch:
             return
         self._look_at_status(self.status, now_s)
 
+    @property
+    def sees_more(self) -> bool:
+        """Whether the newest reading, which may be some seconds old, shows executors that were given up."""
+        return len(self._executors) > self.scale_out
+
     def doubt(self, since_s: float) -> str:
         """The first thing since then that spoils what was seen; empty when there is none."""
         return next((one.reason for one in self.doubts if one.at_s >= since_s), "")

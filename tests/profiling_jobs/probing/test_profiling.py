@@ -138,6 +138,20 @@ class World:
         return [name for name in self.cluster.topics.counts() if name.startswith("headroom.")]
 
 
+class LateExecutors(SimulatedMetrics):
+    """What is said of executors was read some seconds ago."""
+
+    def __init__(self, cluster, *, late_s):
+        super().__init__(cluster)
+        self._late_s, self._read = late_s, []
+
+    def sample(self, name):
+        now = super().sample(name)
+        self._read.append((now.at_s, now.executors))
+        old = [executors for at_s, executors in self._read if at_s <= now.at_s - self._late_s]
+        return replace(now, executors=old[-1] if old else Unknown("not read yet"))
+
+
 class TestOneProbe:
     @pytest.mark.parametrize("share", [0.3, 0.9, 0.97])
     def test_a_rate_below_the_capacity_is_sustained(self, share):
@@ -314,6 +328,22 @@ class TestProfiling:
         assert len(anew.sources) == 3
         assert rescaled.clock.now_s() < anew.clock.now_s()
 
+    def test_readings_that_are_some_seconds_old_show_executors_that_were_given_up(self):
+        world = World()
+        metrics = LateExecutors(world.cluster, late_s=6.0)
+        copies = Copies(TEMPLATE, replace(world.around, metrics=metrics), partitions=PARTITIONS)
+        copy = copies.launch(2)
+        for size in (2, 1):
+            copy = copies.sized(size, copy)
+            probe = Probe(0, size, 0.9 * truth(size), warm_up_s=30.0, probe_s=60.0)
+            rules = Rules(limit_records=LIMIT, warm_up_s=10.0)
+            run = ProbeRun(
+                probe, watch=copy.watch, source=copy.source, clock=world.clock, rules=rules, fresh=True
+            )
+            result = self._ended(run.steps(), world.clock)
+            assert (result.verdict, result.reason) == ("sustained", "")
+        copies.clear()
+
     def test_a_copy_that_will_not_be_rescaled_gives_way_to_a_new_one(self, monkeypatch):
         world = World()
 
@@ -433,6 +463,15 @@ class TestProfiling:
         wrong = replace(TEMPLATE, outputs={})
         with pytest.raises(Misconfigured, match="partitions of 'events'"):
             Copies(wrong, world.around, partitions={})
+
+    @staticmethod
+    def _ended(steps, clock):
+        try:
+            while True:
+                next(steps)
+                clock.sleep(1.0)
+        except StopIteration as finished:
+            return finished.value
 
     @staticmethod
     def _crash(world, *, after_s, **settings):
