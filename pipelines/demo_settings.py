@@ -84,6 +84,7 @@ evaluation_interval_s = 10
 scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
 profile_guess_rps = 900
+profile_most_probes = 1
 profile_budget_executor_s = 480
 probe_s = 15
 warm_up_s = 15

@@ -94,6 +94,7 @@ def search(name: str, job: JobSettings, spark: SparkSettings) -> probing.Setting
             first_rate_rps=job.profile_first_rps if stepped else None,
             increment_rps=job.profile_step_rps if stepped else None,
             first_guess=None if stepped else job.profile_guess_rps,
+            most_probes=job.profile_most_probes,
             budget_executor_seconds=job.profile_budget_executor_s,
             parallel=job.profile_parallel,
             executors_at_once=spark.slots,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from models.probing.settings import MOST_PROBES
 from models.quantities import FAILURE_KINDS
 
 from .declaring import key
@@ -223,6 +224,12 @@ class JobSettings:
         None,
         above=0,
         help="About what one executor carries, if you know: saves the run that finds where to begin.",
+    )
+    profile_most_probes: int = key(
+        MOST_PROBES,
+        at_least=1,
+        help="`adaptive`: probes of one scale-out at most. One finds about what it sustains, more narrow it "
+        "down.",
     )
     profile_first_rps: float = key(1000.0, above=0, help="`stepped`: the first rate.")
     profile_step_rps: float = key(1000.0, above=0, help="`stepped`: the increment.")

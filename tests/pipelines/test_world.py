@@ -88,9 +88,9 @@ class TestSettings:
         assert (search.scale_outs, search.strategy, search.grid) == ((2,), "stepped", (1000.0, 50.0))
 
     def test_whoever_knows_about_what_an_executor_carries_saves_the_run_that_finds_out(self):
-        found = settings('build = "a:b"\nprofile_guess_rps = 800')
+        found = settings('build = "a:b"\nprofile_guess_rps = 800\nprofile_most_probes = 2')
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
-        assert search.first_guess == 800.0
+        assert (search.first_guess, search.most_probes) == (800.0, 2)
 
     def test_sizes_beyond_the_slots_name_the_setting(self):
         found = settings('build = "a:b"\nprofile_scale_outs = [9]')
