@@ -139,7 +139,6 @@ class Plans:
             inputs={"events": f"{name}-in"},
             outputs={"alerts": f"{name}-out"},
             checkpoint=str(self._checkpoints / name),
-            trigger_s=1.0,  # without one, each job that runs keeps a processor busy
             max_offsets_per_trigger=5000,
         )
         plan = replace(plan, **changes)
