@@ -214,14 +214,15 @@ class Profiling:
         coming = probing.ask(self.state)
         if isinstance(coming, Done) or self._over:
             return True
-        next_rates = [probe.rate_rps for probe in coming if probe.number not in self._running]
-        if len(next_rates) < len(self._free()):  # this one is among them
+        to_begin = [probe for probe in coming if probe.number not in self._running]
+        if len(to_begin) < len(self._free()):  # this one is among them
             return True
         lag = one.copy.watch.lag_records
         if isinstance(lag, Unknown):
             return True
         # What has piled up would have to be worked off; a new copy would have to be started and warmed up.
-        slowest_rps = min(result.value_rps, *next_rates)
+        per_executor_rps = result.value_rps / one.probe.scale_out
+        slowest_rps = min(min(probe.rate_rps, per_executor_rps * probe.scale_out) for probe in to_begin)
         return lag / slowest_rps > RELAUNCH_S + self._rules.warm_up_s
 
     def _drop(self, copy: Copy) -> None:
