@@ -76,7 +76,7 @@ warm_up_s = 20
 )
 
 LOCAL = (
-    _BOTH.format(kind="local", limit=4000, failure="executor_kill")
+    _BOTH.format(kind="local", limit=2000, failure="executor_kill")
     + """\
 scale_out = 1
 scale_out_max = 4
