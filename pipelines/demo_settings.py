@@ -115,7 +115,7 @@ SCENES = {
     "local": Scene(
         LOCAL,
         before_rps=300.0,
-        after_rps=750.0,
+        after_rps=600.0,
         ramp_s=30.0,
         ticks_before=1,
         record_s=10.0,
