@@ -1,7 +1,8 @@
-"""How properties are searched, and a job that models can be fitted to.
+"""How properties are searched, how Java runs, and a job that models can be fitted to.
 
 A busy machine is no failure of a property, and CI searches the same examples every time. Nor is it one to
 have been started in the background of a script, where a shell makes us and all that we start deaf to Ctrl-C.
+Servers and jobs live for seconds here: what an optimising compiler makes of them comes too late.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.hookimpl(trylast=True)
