@@ -2,8 +2,8 @@
 
 The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
 where the checkpoint cannot be read. The newer of the two counts (`backlog.newer`), with one exception: when
-the checkpoint begins anew or goes back, the group still says what was true before, and is not believed until
-it moves.
+the checkpoint begins anew or goes back, the group still says what was true before. It is asked at once where
+it stands, and is not believed until it moves from there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .checkpoint import Checkpoint, Position
 GROUP_EVERY_S = 5.0  # judgement: behind a readable checkpoint the group is only a second opinion
 NOT_READ = Unknown("nothing was read the time before")
 NOT_NAMED = Unknown("the consumer group names no batch")
+STALE = Unknown("the consumer group has not moved since the checkpoint went back or was made anew")
 
 
 @dataclass(frozen=True)
@@ -44,24 +45,30 @@ class Standing:
         self.topics = frozenset(plan.inputs.values())
         self._checkpoint = Checkpoint(plan.checkpoint, self.topics, job=plan.job)
         self._before: Stand | None = None
+        self._known: Position | Unknown = NOT_READ
+        """The newest that could be read: a checkpoint is replaced while nobody can read it."""
         self._group: Offsets | Unknown = NOT_READ
         self._group_read_s: float | None = None
         self._group_moved_s: float | Unknown = Unknown("the consumer group has not moved since we look")
         self._distrusted: Offsets | Unknown = NOT_READ
+        self._to_distrust = False
+        """The next offsets of the group that can be read are those of before."""
 
     def look(self, broker: Broker, *, now_s: float) -> tuple[Stand, tuple[Commit, ...]]:
         """How far it is, and every batch committed since the look before; none at the first look."""
         position = self._checkpoint.position()
-        needed = isinstance(position, Unknown) or isinstance(position.batch, Unknown)
-        group = self._ask_group(broker, now_s, needed=needed)
+        if not isinstance(position, Unknown):
+            if isinstance(position.batch, Unknown) or _went_back(self._known, position):
+                self._to_distrust = True
+            self._known = position
+        group = self._ask_group(broker, now_s, needed=isinstance(position, Unknown) or self._to_distrust)
+        if self._to_distrust and not isinstance(group, Unknown):
+            self._distrusted, self._to_distrust = group, False
+        if group == self._distrusted:
+            group = STALE
         if isinstance(position, Unknown):
             stand = Stand(position, *backlog.newer(position, group), self._group_moved_s)
         else:
-            before = self._before.position if self._before else NOT_READ
-            if isinstance(position.batch, Unknown) or _went_back(before, position):
-                self._distrusted = group
-            if group == self._distrusted:
-                group = {}
             stand = Stand(position, *backlog.newer(position.ends, group), position.committed_at_s)
         commits = self._commits(stand, now_s)
         self._before = stand

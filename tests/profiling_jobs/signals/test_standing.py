@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -141,6 +142,48 @@ def test_after_a_rollback_the_group_is_not_believed_until_it_moves(query: Query,
     assert look(standing, group, 122.0) == (38, "checkpoint", [4])
     group.end = 45
     assert look(standing, group, 130.0) == (45, "group", [])
+
+
+def test_a_rollback_while_nobody_could_read_the_checkpoint(query: Query, group: Group) -> None:
+    query.commit(3, 30, at_s=100.0)
+    shutil.copytree(query.folder, backup := query.folder.with_name("backup"))
+    query.commit(4, 40, at_s=101.0)
+    group.end = 40
+    standing = Standing(plan(query.folder))
+    assert look(standing, group, 102.0) == (40, "checkpoint", [])
+    query.folder.rename(bad := query.folder.with_name("bad"))
+    assert look(standing, group, 103.0) == (40, "group", [])
+    backup.rename(query.folder)
+    for now_s in (104.0, 110.0, 200.0):
+        assert look(standing, group, now_s) == (30, "checkpoint", [])
+    query.folder.rename(bad.with_name("worse"))
+    end, source, _ = look(standing, group, 201.0)
+    assert isinstance(end, Unknown), "the group has not become true because the checkpoint is away"
+    assert "consumer group has not moved since the checkpoint" in end.reason
+    assert source == "neither"
+    group.end = 45
+    assert look(standing, group, 202.0) == (45, "group", [])
+
+
+@pytest.mark.parametrize("silent_s", [0.0, 20.0])
+def test_a_rollback_soon_after_the_group_had_moved(query: Query, group: Group, silent_s: float) -> None:
+    query.commit(3, 30, at_s=100.0)
+    group.end = 30
+    standing = Standing(plan(query.folder))
+    now_s = 100.0
+    while not group.asked:
+        now_s += 1.0
+        look(standing, group, now_s)
+    query.commit(4, 40, at_s=now_s + 0.5)
+    group.end = 40
+    assert look(standing, group, now_s + 1.0) == (40, "checkpoint", [4])
+    assert group.asked == 1, "where the group is now was not read"
+    query.forget(4)
+    group.silent = silent_s > 0.0
+    assert look(standing, group, now_s + 2.0) == (30, "checkpoint", [])
+    group.silent = False
+    for later_s in (2.5, 6.0, 100.0):
+        assert look(standing, group, now_s + silent_s + later_s) == (30, "checkpoint", [])
 
 
 def test_a_checkpoint_that_was_made_anew_begins_at_its_beginning(tmp_path: Path, group: Group) -> None:
