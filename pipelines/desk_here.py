@@ -221,4 +221,5 @@ class HereDesk:
                 except BaseException as error:  # noqa: BLE001 - told to whoever asks, instead of ending unseen
                     self._failed = error
                     return
-                clock.sleep(max(0.05 * EVERY_S, EVERY_S - (clock.now_s() - began_s)))
+                took_s = max(0.0, clock.now_s() - began_s)  # a clock that went back is not waited for
+                clock.sleep(max(0.05 * EVERY_S, EVERY_S - took_s))

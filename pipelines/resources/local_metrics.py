@@ -18,7 +18,7 @@ from typing import Protocol
 from models.quantities import Unknown
 from profiling_jobs.errors import HeadroomError, NotReady
 from profiling_jobs.ports import Broker, Commit, ExecutorSample, Offsets, Query, Sample, Status
-from profiling_jobs.signals import backlog
+from profiling_jobs.signals import backlog, clock_back
 from profiling_jobs.signals.executor_signals import ExecutorMeter, ExecutorReading
 from profiling_jobs.signals.latency import LatencyWindow
 from profiling_jobs.signals.standing import Stand, Standing
@@ -90,6 +90,7 @@ class LocalMetrics:
         self._executors = executors
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
+        self._newest_s = 0.0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headroom-metrics")
 
     def close(self) -> None:
@@ -113,6 +114,12 @@ class LocalMetrics:
 
     def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
         """Several jobs at the same moment; what could not be sampled carries its error."""
+        now_s = self._clock()
+        if clock_back.is_far(self._newest_s, now_s):
+            self._jobs.clear()
+        elif now_s < self._newest_s:
+            return {name: NotReady(clock_back.missed(self._newest_s, now_s)) for name in names}
+        self._newest_s = now_s
         result: dict[str, Sample | HeadroomError] = {}
         jobs: dict[str, _Job] = {}
         for name in names:

@@ -1,7 +1,8 @@
 """How are samples taken at a steady pace, without anybody waiting for them?
 
 One thread samples every job once a second and puts the samples on their timelines; a round that takes longer
-delays the next one, rounds are not made up for. What cannot be read leaves a gap with its reason.
+delays the next one, rounds are not made up for. What cannot be read leaves a gap with its reason, and so does
+a clock that goes back.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
+from models.quantities import Unknown
+
 from ..errors import HeadroomError
 from ..ports import Metrics, Sample
+from . import clock_back
 from .timeline import Timeline
 
 KEPT_S = 3600.0  # judgement: many evaluation intervals; six hours of ten jobs were over a gigabyte
@@ -102,7 +106,7 @@ class Sampler:
                 if isinstance(found, HeadroomError):
                     timeline.miss(self._clock(), str(found))
                 else:
-                    timeline.add(found)
+                    self._timelines[name] = _with(timeline, found)
 
     def forget(self, name: str) -> None:
         """Drop the timeline of a job that is gone."""
@@ -119,3 +123,17 @@ class Sampler:
                 return
             due = max(due + self._every_s, time.monotonic())
             self._closing.wait(due - time.monotonic())
+
+
+def _with(timeline: Timeline, sample: Sample) -> Timeline:
+    """The timeline with this sample; another one where the clock went far back."""
+    last = timeline.last
+    if isinstance(last, Unknown) or sample.at_s > last.at_s:
+        timeline.add(sample)
+    elif not clock_back.is_far(last.at_s, sample.at_s):
+        timeline.miss(sample.at_s, clock_back.missed(last.at_s, sample.at_s))
+    else:
+        why, timeline = clock_back.dropped(last.at_s, sample.at_s), Timeline(kept_s=KEPT_S)
+        timeline.miss(sample.at_s, why)
+        timeline.add(sample)
+    return timeline

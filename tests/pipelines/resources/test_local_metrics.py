@@ -157,6 +157,41 @@ def test_a_silent_broker_is_not_ready_and_no_commit_is_lost_meanwhile(
     assert metrics.sample("clicks").commits == ()
 
 
+def test_a_clock_that_goes_back_a_little_is_waited_for_and_no_commit_is_lost_meanwhile(
+    metrics: LocalMetrics, jobs: Jobs
+) -> None:
+    jobs.commit("clicks", 0, "clicks", 0)
+    metrics.sample("clicks")
+    jobs.clock_s -= 2.0
+    for batch in (1, 2):
+        jobs.commit("clicks", batch, "clicks", 0)
+        with pytest.raises(NotReady, match=r"the clock went back by 2\.0 s"):
+            metrics.sample("clicks")
+    jobs.clock_s += 3.0
+    assert [commit.batch for commit in metrics.sample("clicks").commits] == [1, 2]
+
+
+def test_after_a_clock_that_goes_far_back_nothing_from_ahead_is_believed(
+    metrics: LocalMetrics, topics: Topics, jobs: Jobs
+) -> None:
+    jobs.commit("clicks", 0, "clicks", 0)
+    for _ in range(2):
+        jobs.clock_s += 20.0
+        topics.topics["clicks"][0] += 100
+        before = metrics.sample("clicks").executors
+    assert not isinstance(before, Unknown)
+    assert before[0].cpu == 0.1
+    jobs.clock_s -= 3600.0
+    found = metrics.sample("clicks")
+    assert found.lag_records == 200
+    assert not isinstance(found.executors, Unknown)
+    assert isinstance(found.executors[0].cpu, Unknown), "the reading before is from another time"
+    jobs.clock_s += 20.0
+    now = metrics.sample("clicks").executors
+    assert not isinstance(now, Unknown)
+    assert now[0].cpu == 0.1
+
+
 def test_while_the_driver_is_dead_lag_is_known(metrics: LocalMetrics, topics: Topics, jobs: Jobs) -> None:
     jobs.commit("clicks", 0, "clicks", 10)
     jobs.dead = True

@@ -163,6 +163,37 @@ def test_one_round_reads_all_jobs_and_leaves_a_gap_where_it_cannot(jobs: Jobs) -
         assert len(light) == 0
 
 
+class Stepped:
+    """Metrics by a clock that somebody sets."""
+
+    def __init__(self, *times_s: float) -> None:
+        self.times_s = list(times_s)
+
+    def sample(self, name: str) -> Sample:
+        return sample(self.times_s.pop(0))
+
+
+def test_a_clock_that_goes_back_a_little_costs_the_samples_until_it_has_made_up_for_it() -> None:
+    sampler = Sampler(Stepped(100.0, 101.0, 99.5, 100.5, 101.5), lambda: ["light"])
+    for _ in range(5):
+        sampler.round()
+    with sampler.reading("light") as light:
+        assert list(light.times_s(0.0, 200.0)) == [100.0, 101.0, 101.5]
+        assert [gap.at_s for gap in light.gaps] == [99.5, 100.5]
+        assert "the clock went back by 1.5 s: samples go on when it has made up" in light.gaps[0].reason
+
+
+def test_a_clock_that_goes_far_back_begins_the_timeline_anew() -> None:
+    sampler = Sampler(Stepped(9000.0, 9001.0, 1801.0, 1802.0), lambda: ["light"])
+    for _ in range(4):
+        sampler.round()
+    with sampler.reading("light") as light:
+        assert list(light.times_s(0.0, 1e9)) == [1801.0, 1802.0]
+        assert light.arrival_rps(1801.0, 1802.0) == 100.0
+        (gap,) = light.gaps
+        assert gap.reason.startswith("the clock went back by 7,200 s: what was sampled before")
+
+
 def until(condition: Callable[[], bool]) -> None:
     limit = time.monotonic() + 10.0
     while not condition():
