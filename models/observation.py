@@ -42,7 +42,7 @@ class Observation:
     limited_by: Literal["cpu", "waiting"] | Unknown = NOT_OBSERVED
     """What the workers will run out of first: processors, or time while they wait for something else."""
     worker_rps: Mapping[str, float] | Unknown = NOT_OBSERVED
-    """Per worker: records read per second over the interval."""
+    """Per worker: its part of the throughput over the interval, in records of the input."""
     operators: Mapping[str, OperatorRates] | Unknown = NOT_OBSERVED
     forecast: Forecast | Unknown = field(default=NOT_OBSERVED)
     run_id: str | Unknown = NOT_OBSERVED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -101,15 +102,45 @@ def test_the_worker_share_is_the_one_that_runs_out_first(
     cpu: float | Unknown, busy: float | Unknown, shown: float
 ) -> None:
     executors = (
-        ExecutorSample("0", "running", cpu, busy, 50.0),
+        ExecutorSample("0", "running", cpu, busy, 99.0),
         ExecutorSample("1", "warming_up", 1.0, 1.0, 1.0),
         ExecutorSample("2", "lost", UNREAD, UNREAD, UNREAD),
     )
     seen = observation(timeline(executors=executors), since_s=0.0)
     assert not isinstance(seen, Unknown)
     assert seen.cpu == {"0": shown}
-    assert seen.worker_rps == {"0": 50.0}
+    assert seen.worker_rps == {"0": 99.0}
     assert seen.executors_alive == 2
+
+
+READERS = tuple(ExecutorSample(name, "running", 0.5, 0.5, rps) for name, rps in (("a", 120.0), ("b", 80.0)))
+
+
+def test_a_record_that_is_read_twice_is_one_record_of_throughput() -> None:
+    seen = observation(timeline(executors=READERS), since_s=40.0)
+    assert not isinstance(seen, Unknown)
+    assert seen.worker_rps == pytest.approx({"a": 60.0, "b": 40.0})
+    assert seen.throughput_rps == 100.0
+
+
+def test_an_interval_that_cuts_a_batch_in_two_does_not_cut_the_rates() -> None:
+    long = Timeline()
+    for at in range(601):
+        done = at // 40 * 4000
+        ended = (Commit(at // 40, float(at), offsets(done)),) if at % 40 == 0 else ()
+        long.add(replace(sample(float(at), executors=READERS), committed=offsets(done), commits=ended))
+    seen = observation(long, since_s=550.0)
+    assert not isinstance(seen, Unknown)
+    assert seen.throughput_rps == pytest.approx(160.0)
+    assert seen.worker_rps == pytest.approx({"a": 60.0, "b": 40.0})
+
+
+def test_how_often_a_record_is_read_is_not_known_after_a_few_batches() -> None:
+    seen = observation(timeline(12, executors=READERS), since_s=0.0)
+    assert not isinstance(seen, Unknown)
+    assert isinstance(seen.worker_rps, Unknown)
+    assert "7 batches were seen from reading to commit" in seen.worker_rps.reason
+    assert seen.cpu == {"a": 0.5, "b": 0.5}
 
 
 @pytest.mark.parametrize(("cpu", "busy", "limit"), [(0.5, 0.55, "cpu"), (0.1, 0.6, "waiting")])
