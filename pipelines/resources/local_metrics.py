@@ -214,10 +214,9 @@ def _source(plan: Query) -> tuple[object, ...]:
 
 def _sample(job: _Job, stand: Stand, head: _Head) -> Sample:
     commits, job.commits = job.commits, ()
-    done = stand.ends
-    if not isinstance(done, Unknown):
-        done = {part: max(done.get(part, 0), head.starts.get(part, 0)) for part in head.ends}
-    job.latency.update(head.at_s, head=head.ends, committed=done, commits=commits)
+    job.latency.update(
+        head.at_s, head=head.ends, log_start=head.starts, committed=stand.ends, commits=commits
+    )
     latency = job.latency.percentiles()
     slow = job.slow
     if slow is None or head.at_s - slow.at_s > STALE_S:

@@ -83,10 +83,14 @@ class Readings:
         """
         window = LatencyWindow(window_s=0.5 * (end_s - start_s))
         for point in self._watch.timeline.points(self._began_s, end_s):
-            sample, done = point.sample, point.sample.committed
-            if not isinstance(done, Unknown):
-                done = {part: max(done.get(part, 0), sample.log_start.get(part, 0)) for part in sample.head}
-            window.update(sample.at_s, head=sample.head, committed=done, commits=sample.commits)
+            sample = point.sample
+            window.update(
+                sample.at_s,
+                head=sample.head,
+                log_start=sample.log_start,
+                committed=sample.committed,
+                commits=sample.commits,
+            )
         found = window.percentiles().p95_ms
         return None if isinstance(found, Unknown) else found
 

@@ -61,6 +61,11 @@ class _Arrivals:
             self.times_s.append(at_s)
             self.ends.append(end)
 
+    def skip(self, start: int) -> None:
+        """Nothing before it is left, so nobody reads it any more."""
+        if self.done >= 0:
+            self.done = max(self.done, start)
+
     def forget(self, *, before_s: float) -> None:
         first = max(bisect_right(self.ends, self.done), bisect_right(self.times_s, before_s)) - 1
         if first > 0:
@@ -103,7 +108,13 @@ class LatencyWindow:
         self._read_s = 0.0
 
     def update(
-        self, at_s: float, *, head: Offsets, committed: Offsets | Unknown, commits: Iterable[Commit]
+        self,
+        at_s: float,
+        *,
+        head: Offsets,
+        log_start: Offsets,
+        committed: Offsets | Unknown,
+        commits: Iterable[Commit],
     ) -> None:
         """What was read at `at_s`; `commits` are those since the time before, oldest first."""
         for partition, end in head.items():
@@ -113,8 +124,9 @@ class LatencyWindow:
                     new.read(self._read_s, 0)
                     new.done = 0
                 elif not isinstance(committed, Unknown):
-                    new.done = committed.get(partition, -1)
+                    new.done = committed.get(partition, 0)
             self._arrivals[partition].read(at_s, end)
+            self._arrivals[partition].skip(log_start.get(partition, 0))
         if self._since_s is None:
             self._since_s = at_s
         else:

@@ -51,6 +51,7 @@ def watch(job: Job, *, until_s: float, every_s: float = 1.0, since_s: float = 0.
         window.update(
             float(at),
             head=job.ends(float(at)),
+            log_start={},
             committed=committed[-1].ends
             if committed
             else {("orders", p): 0 for p in range(len(job.arrivals))},
@@ -132,11 +133,11 @@ def head(*ends: int) -> Offsets:
 
 def test_a_batch_that_is_committed_again_after_a_rollback_counts_once() -> None:
     window = LatencyWindow()
-    window.update(0.0, head=head(0), committed=head(0), commits=())
-    window.update(1.0, head=head(100), committed=head(0), commits=())
-    window.update(3.0, head=head(100), committed=head(100), commits=[commit(0, 2.0, 100)])
+    window.update(0.0, head=head(0), log_start={}, committed=head(0), commits=())
+    window.update(1.0, head=head(100), log_start={}, committed=head(0), commits=())
+    window.update(3.0, head=head(100), log_start={}, committed=head(100), commits=[commit(0, 2.0, 100)])
     before = window.percentiles()
-    window.update(20.0, head=head(100), committed=head(100), commits=[commit(0, 19.0, 100)])
+    window.update(20.0, head=head(100), log_start={}, committed=head(100), commits=[commit(0, 19.0, 100)])
     assert window.percentiles() == before
     assert before.records == 100
     assert before.p50_ms == pytest.approx(1500.0)
@@ -145,21 +146,55 @@ def test_a_batch_that_is_committed_again_after_a_rollback_counts_once() -> None:
 
 def test_a_new_partition_and_a_topic_that_was_made_again() -> None:
     window = LatencyWindow()
-    window.update(0.0, head=head(1000), committed=head(1000), commits=())
-    window.update(1.0, head=head(1000, 50), committed=head(1000), commits=())
-    window.update(3.0, head=head(1000, 50), committed=head(1000, 50), commits=[commit(5, 3.0, 1000, 50)])
+    window.update(0.0, head=head(1000), log_start={}, committed=head(1000), commits=())
+    window.update(1.0, head=head(1000, 50), log_start={}, committed=head(1000), commits=())
+    window.update(
+        3.0, head=head(1000, 50), log_start={}, committed=head(1000, 50), commits=[commit(5, 3.0, 1000, 50)]
+    )
     assert window.percentiles().p50_ms == pytest.approx(2500.0)
-    window.update(200.0, head=head(0, 50), committed=head(0, 50), commits=())
-    window.update(201.0, head=head(10, 50), committed=head(0, 50), commits=())
-    window.update(203.0, head=head(10, 50), committed=head(10, 50), commits=[commit(0, 202.0, 10, 50)])
+    window.update(200.0, head=head(0, 50), log_start={}, committed=head(0, 50), commits=())
+    window.update(201.0, head=head(10, 50), log_start={}, committed=head(0, 50), commits=())
+    window.update(
+        203.0, head=head(10, 50), log_start={}, committed=head(10, 50), commits=[commit(0, 202.0, 10, 50)]
+    )
     assert window.percentiles().p50_ms == pytest.approx(1500.0)
+
+
+@pytest.mark.parametrize("expires_at_s", [1100.0, 1201.0])
+def test_records_that_retention_deleted_unread_have_no_latency(expires_at_s: float) -> None:
+    """Ten arrive each second, the job is down for 20 minutes, the first 1000 s expire and it goes on."""
+    window = LatencyWindow()
+    for at in range(1201):
+        start = 10_000 if at >= expires_at_s else 0
+        window.update(float(at), head=head(at * 10), log_start=head(start), committed=head(0), commits=())
+    window.update(
+        1201.0,
+        head=head(12_010),
+        log_start=head(10_000),
+        committed=head(12_000),
+        commits=[commit(0, 1201.0, 12_000)],
+    )
+    found = window.percentiles()
+    assert found.records == 2000
+    assert found.p50_ms == pytest.approx(101_000.0)
+    assert found.p99_ms == pytest.approx(199_000.0)
+
+
+def test_a_batch_from_before_we_looked_counts_when_what_nobody_saw_has_expired() -> None:
+    window = LatencyWindow()
+    window.update(0.0, head=head(100), log_start=head(0), committed=head(0), commits=())
+    window.update(1.0, head=head(200), log_start=head(100), committed=head(0), commits=())
+    window.update(
+        2.0, head=head(200), log_start=head(100), committed=head(200), commits=[commit(0, 2.0, 200)]
+    )
+    assert window.percentiles().records == 100
 
 
 def test_a_record_is_not_committed_before_it_came() -> None:
     """The end is read at 0 and at 1, all of it came and was committed at 0.2."""
     window = LatencyWindow()
-    window.update(0.0, head=head(0), committed=head(0), commits=())
-    window.update(1.0, head=head(100), committed=head(100), commits=[commit(0, 0.2, 100)])
+    window.update(0.0, head=head(0), log_start={}, committed=head(0), commits=())
+    window.update(1.0, head=head(100), log_start={}, committed=head(100), commits=[commit(0, 0.2, 100)])
     found = window.percentiles()
     assert found.p50_ms == pytest.approx(100.0)
     assert found.p99_ms == pytest.approx(198.0)
@@ -168,6 +203,6 @@ def test_a_record_is_not_committed_before_it_came() -> None:
 def test_memory_stays_bounded_while_nothing_is_committed() -> None:
     window = LatencyWindow()
     for at in range(20_000):
-        window.update(float(at), head=head(at), committed=head(0), commits=())
+        window.update(float(at), head=head(at), log_start={}, committed=head(0), commits=())
     (arrivals,) = window._arrivals.values()
     assert len(arrivals.ends) < 2000
