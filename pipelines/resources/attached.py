@@ -4,8 +4,8 @@ Its checkpoint, or its consumer group, and the brokers' offsets are read, and no
 What it does follows from them:
 
     running   its newest commit is young
-    stalled   records have arrived since that commit, and the next one is overdue
-    unknown   nothing could be read, or nothing has arrived that could be committed
+    stalled   records have waited since that commit, and the next one is overdue
+    unknown   nothing could be read, or nothing waits that could be committed
 
 How many executors it has only its owner can say: `executors` in headroom.toml.
 """
@@ -87,14 +87,12 @@ def not_said(name: str) -> Unknown:
 
 @dataclass(frozen=True)
 class _Look:
-    """What was read last, and what has arrived since the newest commit."""
+    """What was read last, and since when records wait for another commit."""
 
     found: Sample | HeadroomError
     commit_at_s: float | Unknown
-    head: int
-    """End of the log when that commit was first seen."""
     waits_since_s: float | Unknown
-    """When records that arrived after it were first seen."""
+    """When records were first seen to wait after it."""
 
 
 class Attached:
@@ -112,15 +110,13 @@ class Attached:
             if before is not None:
                 self._looks[name] = replace(before, found=found)
             return
-        head, commit_at_s = sum(found.head.values()), found.last_commit_at_s
-        if before is None or before.commit_at_s != commit_at_s:
-            none = Unknown("nothing has arrived since its newest commit")
-            self._looks[name] = _Look(found, commit_at_s, head, none)
-            return
-        since_s = before.waits_since_s
-        if isinstance(since_s, Unknown) and head > before.head:
+        commit_at_s, lag = found.last_commit_at_s, found.lag_records
+        since_s: float | Unknown = Unknown("nothing has arrived since its newest commit")
+        if before is not None and before.commit_at_s == commit_at_s:
+            since_s = before.waits_since_s
+        if isinstance(since_s, Unknown) and not isinstance(lag, Unknown) and lag > 0:
             since_s = found.at_s
-        self._looks[name] = replace(before, found=found, waits_since_s=since_s)
+        self._looks[name] = _Look(found, commit_at_s, since_s)
 
     def status(self, name: str) -> Status:
         """What follows from what was read last."""
@@ -156,4 +152,4 @@ class Attached:
         if waited_s <= their.patience_s:
             return "unknown", f"records wait for {waited_s:.0f} s, its next commit is not overdue yet"
         nothing = "no commit was seen" if silent_s is None else f"no commit for {silent_s:.0f} s"
-        return "stalled", f"{nothing} while records arrive: it is down, or at one very long batch"
+        return "stalled", f"{nothing} while records wait: it is down, or at one very long batch"

@@ -156,7 +156,7 @@ def test_records_that_arrive_and_are_not_committed_are_a_standstill(watched: Wat
     assert watched.watches(50, arrive=100, commits=False).state == "running"
     status = watched.watches(80, arrive=100, commits=False)
     assert status.state == "stalled"
-    assert "no commit for 130 s while records arrive" in status.reason
+    assert "no commit for 130 s while records wait" in status.reason
     assert watched.watches(15, arrive=100).state == "running"
 
 
@@ -167,6 +167,26 @@ def test_where_nothing_arrives_nobody_can_tell_whether_it_runs(watched: Watched)
     assert "nothing has arrived since its newest commit, 600 s ago" in status.reason
     assert watched.watches(9, arrive=100, commits=False).state == "unknown", "not overdue yet"
     assert watched.watches(20, arrive=100).state == "running"
+
+
+def test_a_job_that_died_with_a_backlog_stands_still_also_while_nothing_more_arrives(
+    watched: Watched,
+) -> None:
+    watched.owner.passes(60, arrive=100)
+    watched.owner.passes(3600, arrive=1, commits=False)
+    status = watched.watches(30, commits=False)
+    assert "records wait for 29 s, its next commit is not overdue" in status.reason
+    status = watched.watches(60, commits=False)
+    assert status.state == "stalled"
+    assert "no commit for 3690 s while records wait" in status.reason
+
+
+def test_a_job_that_died_in_a_batch_stands_still_also_while_nothing_more_arrives(watched: Watched) -> None:
+    watched.watches(55, arrive=100)
+    watched.owner.commits()
+    watched.owner.end += 500  # it came while the newest batch was at work, and is not in it
+    assert watched.watches(60, commits=False).state == "running"
+    assert watched.watches(60, commits=False).state == "stalled"
 
 
 def test_a_slow_trigger_is_waited_for(owner: Owner) -> None:
@@ -213,7 +233,7 @@ def test_a_checkpoint_on_an_object_store_leaves_its_consumer_group(owner: Owner)
         assert (sample.committed_source, sample.lag_records) == ("group", 0)
         assert watched.watches(140, arrive=10, commits=False).state == "stalled"
         again = Watched(owner, far + 'consumer_group = "orders-done"\n')
-        assert "no commit was seen while records arrive" in again.watches(80, arrive=10, commits=False).reason
+        assert "no commit was seen while records wait" in again.watches(80, arrive=10, commits=False).reason
         again.local.close()
     finally:
         watched.local.close()
