@@ -17,7 +17,7 @@ from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.replay.together import Together
 
 from .owner import Owner
-from .settings import JobSettings, Settings
+from .settings import JobSettings, Settings, TimeUnit
 
 FOREVER_S = 20 * 86_400.0
 
@@ -36,7 +36,9 @@ def replay(
     if len(inputs) == 1:
         own, topic = next(iter(inputs.items()))
         events = events_for(owner.folder, name, job, own, several=False)
-        return _replay_one(owner, settings, brokers, copy=copy, topic=topic, events=events)
+        return _replay_one(
+            owner, settings, brokers, name=name, job=job, copy=copy, topic=topic, events=events
+        )
     from profiling_jobs.replay.sources import open_source
 
     parts: list[tuple[Source, float]] = []
@@ -46,7 +48,16 @@ def replay(
         for number, (own, topic) in enumerate(inputs.items()):
             events = events_for(owner.folder, name, job, own, several=True)
             records = open_source(events, folder=folder).records
-            part = _replay_one(owner, settings, brokers, copy=f"{copy}.{number}", topic=topic, events=events)
+            part = _replay_one(
+                owner,
+                settings,
+                brokers,
+                name=name,
+                job=job,
+                copy=f"{copy}.{number}",
+                topic=topic,
+                events=events,
+            )
             parts.append((part, float(records)))
         return Together(parts)
     except BaseException:
@@ -58,16 +69,22 @@ def replay(
 
 
 def _replay_one(
-    owner: Owner, settings: Settings, brokers: Brokers, *, copy: str, topic: str, events: str
+    owner: Owner,
+    settings: Settings,
+    brokers: Brokers,
+    *,
+    name: str,
+    job: JobSettings,
+    copy: str,
+    topic: str,
+    events: str,
 ) -> Source:
-    from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
     from profiling_jobs.replay.rates import Schedule
     from profiling_jobs.replay.replay_plan import Replay
 
     from .resources.local_replay import LocalReplay
 
-    # Only of the generators we know which field is the time of an event.
-    generated = events.removeprefix("generator:").partition("?")[0].partition("/")[0]
+    event_time, unit = event_time_of(name, job, events)
     plan = Replay(
         topic=topic,
         source=events,
@@ -75,9 +92,29 @@ def _replay_one(
         brokers=brokers,
         folder=owner.folder / "replays" / copy,
         tasks=1,
-        event_time=EVENT_TIMES.get(generated, "event_time") if events.startswith("generator:") else None,
+        event_time=event_time,
+        event_time_unit=unit,
     )
     return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
+
+
+def event_time_of(name: str, job: JobSettings, events: str) -> tuple[str | None, TimeUnit]:
+    """Which field of these events says when they happened, and in what unit: a replay moves it to now."""
+    if job.event_time is not None:
+        return job.event_time, job.event_time_unit
+    if events.startswith("generator:"):
+        from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
+
+        generated = events.removeprefix("generator:").partition("?")[0].partition("/")[0]
+        return EVENT_TIMES.get(generated, "event_time"), "ms"
+    if job.longest_window_s > 0.0:
+        raise Misconfigured(
+            f"job.{name}.event_time",
+            f"is not set, and the job has windows (longest_window_s): whenever {events} begins again its "
+            "times would jump back, and the job drop every record as late. So name the field of the events "
+            "that holds their time",
+        )
+    return None, "ms"
 
 
 def events_for(folder: Path, name: str, job: JobSettings, own: str, *, several: bool) -> str:

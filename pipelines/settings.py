@@ -20,6 +20,7 @@ Strategy = Literal["adaptive", "stepped"]
 Rescale = Literal["live", "restart"]
 DeploymentKind = Literal["simulated", "local"]
 SideEffects = Literal["checked", "none"]
+TimeUnit = Literal["s", "ms", "us", "iso"]
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,16 @@ class JobSettings:
         None,
         help="Where profiling takes its events: a Parquet path, or `generator:NAME`. Default: a recording of "
         "the input topics.",
+    )
+    event_time: str | None = key(
+        None,
+        help="The field of the events that holds their time, `payload.created_at`; or a function of yours, "
+        "`package.module:function`, that gets the values and by how many milliseconds to move each. A copy "
+        "is sent its events over and over, each time as of now: with old times they would be late, and "
+        "dropped. Of a generator it is known.",
+    )
+    event_time_unit: TimeUnit = key(
+        "ms", choices=get_args(TimeUnit), help="What `event_time` counts; `iso` is a text."
     )
     profile_cron: str | None = key(
         None,

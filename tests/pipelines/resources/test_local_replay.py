@@ -21,7 +21,9 @@ from pipelines.owner import Owner, cleanup
 from pipelines.resources.java import Java
 from pipelines.resources.kafka import EmbeddedBroker
 from pipelines.resources.kafka_broker import KafkaBroker
-from pipelines.resources.local_replay import LocalRecording, LocalReplay
+from pipelines.resources.local_replay import LocalRecording, LocalReplay, _LocalDriver
+from pipelines.resources.spark import LocalSpark
+from pipelines.settings import SparkSettings
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.recording.recorded import Recorded
@@ -41,6 +43,24 @@ def test_what_never_ran_has_nothing_to_say(tmp_path: Path) -> None:
         with pytest.raises(NotReady, match="does not run"):
             source.set_rate(5.0)
         LocalRecording(owner, name="orders").stop()
+
+
+def test_a_function_that_moves_event_times_is_found_beside_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalSpark, "environment", lambda self: {})  # it would look for Java
+    (tmp_path / "payments.py").write_text("def moved(values, by_ms): return values")
+    with Owner(tmp_path / ".headroom") as owner:
+        environment = _LocalDriver(owner, SparkSettings(), None).environment(Brokers("127.0.0.1:9092"))
+        code = "from profiling_jobs.replay.event_time import shift_by; print(shift_by('payments:moved'))"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=owner.folder,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+        )
+    assert "function moved" in done.stdout, done.stderr
 
 
 # ------------------------------------------------------------------------------------------------- real

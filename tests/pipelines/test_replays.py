@@ -1,0 +1,107 @@
+"""What a copy is sent, and when it says that it happened."""
+
+import json
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import config, replays
+from pipelines.resources import local_replay
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.driver.orders import write_json
+from profiling_jobs.errors import Misconfigured
+from profiling_jobs.replay.driver import prepared
+from profiling_jobs.replay.rates import MICROS, Schedule
+from profiling_jobs.replay.tasks import Task
+
+AT_MS = 1_700_000_000_000
+SPAN_S = 0.2
+TOML = """
+[job.orders]
+build = "a:b"
+inputs = {events = "in"}
+"""
+
+
+class Kept:
+    """In the place of a replay: it only keeps its plan."""
+
+    def __init__(self, owner, *, name, settings):
+        self.plan = None
+
+    def start(self, plan):
+        self.plan = plan
+        return self
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """What a replay would be told for these settings."""
+    monkeypatch.setattr(local_replay, "LocalReplay", Kept)
+
+    def plan(more):
+        found = config.parse(TOML + more, environment={})
+        owner, job = SimpleNamespace(folder=tmp_path), found.jobs["orders"]
+        brokers, inputs = Brokers("127.0.0.1:9092"), {"events": "headroom.orders-p1.events"}
+        return replays.replay(
+            owner, found, brokers, name="orders", job=job, copy="orders-p1", inputs=inputs
+        ).plan
+
+    return plan
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A fifth of a second of events, each of which the broker had seven milliseconds after it happened."""
+    rows = range(int(SPAN_S * 1000))
+    table = pa.table(
+        {
+            "value": pa.array([b'{"at":%d}' % (AT_MS + row - 7) for row in rows], pa.binary()),
+            "timestamp": pa.array([AT_MS + row for row in rows], pa.timestamp("ms", tz="UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "recorded.parquet")
+    return tmp_path / "recorded.parquet"
+
+
+def sent(plan):
+    """The event times of everything that is sent, in turn."""
+    plan.write()
+    work = prepared(plan, partitions=1)
+    write_json(plan.folder / "start.json", {"schema": 1, "start_us": int(time.time() * MICROS)})
+    batches = Task(work, 0).records()
+    return [json.loads(value)["at"] for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_event_times_go_on_when_a_recording_is_walked_past_its_end(planned, recorded):
+    plan = planned(f'events = "{recorded}"\nevent_time = "at"\nlongest_window_s = 10')
+    began_ms = time.time() * 1000
+    times = sent(replace(plan, schedule=Schedule.constant(1000, duration_s=3.5 * SPAN_S)))
+    assert len(times) > 3 * SPAN_S * 1000
+    assert times == sorted(times)
+    assert began_ms - 100 < times[0] < times[-1] < time.time() * 1000 + 100
+
+
+def test_windows_over_times_that_jump_back_are_refused(planned, recorded):
+    with pytest.raises(Misconfigured, match=r"^job\.orders\.event_time: .* So name the field") as refused:
+        planned(f'events = "{recorded}"\nlongest_window_s = 10')
+    assert "longest_window_s" in str(refused.value)
+    assert planned(f'events = "{recorded}"').event_time is None  # nothing of it waits for times to pass
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "unit"),
+    [
+        ('events = "generator:enrichment?count=5"', "at_ms", "ms"),
+        ('events = "generator:nexmark-q5-long"\nlongest_window_s = 300', "event_time", "ms"),
+        ('events = "generator:word-count"', None, "ms"),
+        ('events = "generator:traffic"\nevent_time = "a.b"\nevent_time_unit = "iso"', "a.b", "iso"),
+    ],
+)
+def test_of_a_generator_the_field_is_known_unless_the_job_names_one(planned, more, field, unit):
+    plan = planned(more)
+    assert (plan.event_time, plan.event_time_unit) == (field, unit)
