@@ -32,6 +32,7 @@ def profile(means: Means, order: Order) -> Found:
             search = replace(search, budget_executor_seconds=budget)
     except Misuse as wrong:
         raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
+    search = _beside_live_jobs(search, means, order)
     told = 0
 
     def progress(state: probing.State, text: str) -> None:
@@ -68,6 +69,34 @@ def profile(means: Means, order: Order) -> Found:
         "probes": len(state.results),
         "capacity_rps": found,
     }
+
+
+def _beside_live_jobs(search: probing.Settings, means: Means, order: Order) -> probing.Settings:
+    """The search in the slots that no live job has or may be given: none is to wait for a copy to end.
+
+    room = slots − Σ over live jobs (its largest size where we change it, else the size that it has)
+    """
+    slots, kept = means.settings.spark.slots, {}
+    for name in set(means.world.deployments.names()) & set(means.settings.jobs):
+        job, declared = means.settings.jobs[name], means.world.deployments.status(name).declared_scale_out
+        has = 0 if isinstance(declared, Unknown) else declared
+        kept[name] = max(has, job.scale_out_max) if job.mode == "apply" else has
+    room = slots - sum(kept.values())
+    fitting = tuple(size for size in search.scale_outs if size <= room)
+    named = ", ".join(f"{name}: {count}" for name, count in sorted(kept.items()))
+    why = f"{slots - room} of {slots} slots kept for live jobs ({named})"
+    if not fitting:
+        least = search.scale_outs[0]
+        raise Misconfigured(
+            "spark.slots",
+            f"{why} leave no room for a copy of {executors(least)}, the smallest size to profile: set it to "
+            f"at least {slots - room + least}",
+        )
+    if left_out := search.scale_outs[len(fitting) :]:
+        sizes = ", ".join(map(str, left_out))
+        enough = slots - room + left_out[-1]
+        order.say(f"{sizes} executors left out: {why}; spark.slots = {enough} has room")
+    return replace(search, scale_outs=fitting, executors_at_once=room)
 
 
 def probe(means: Means, order: Order) -> Found:

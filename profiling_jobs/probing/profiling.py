@@ -23,7 +23,7 @@ from models.probing import Done, Probe, Result, Settings, State
 from models.quantities import Unknown
 from models.wording import executors
 
-from ..errors import HeadroomError, NotReady
+from ..errors import HeadroomError, Misconfigured, NotReady
 from ..ports import Plan
 from ..signals import stage_times
 from .copies import Copies, Copy, Surroundings
@@ -33,6 +33,7 @@ from .purse import Purse
 
 RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
 FIRST_RPS = 1000.0  # judgement: it doubles as long as the copy keeps up
+SLOTS = "spark.slots"  # the setting that deployments name when there are too few
 Progress = Callable[[State, str], None]
 
 
@@ -110,7 +111,7 @@ class Profiling:
         self._purse.running[0] = (began_s, 1, probe.executor_seconds)
         self._progress(self.state, "a single executor says where to begin")
         try:
-            copy = self._copies.launch(1)
+            copy = self._sized(1)
             run = ProbeRun(
                 probe,
                 watch=copy.watch,
@@ -154,7 +155,7 @@ class Profiling:
         free = sorted(self._free(), key=lambda copy: copy.plan.scale_out != probe.scale_out)
         self._purse.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
         try:
-            copy = self._copies.sized(probe.scale_out, free[0] if free else None)
+            copy = self._sized(probe.scale_out, free[0] if free else None)
         except NotReady as error:
             self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
             return
@@ -172,6 +173,14 @@ class Profiling:
             self.state,
             f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s",
         )
+
+    def _sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
+        try:
+            return self._copies.sized(scale_out, spare)
+        except Misconfigured as error:
+            if error.setting != SLOTS:
+                raise
+            raise NotReady(str(error)) from error  # others hold them now, and smaller sizes may have room
 
     def _free(self) -> list[Copy]:
         busy = {one.copy.plan.name for one in self._running.values()}

@@ -6,6 +6,7 @@ import re
 import stat
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -247,6 +248,57 @@ class TestCopies:
             Misconfigured, match=r"^drill\.budget_executor_s: 100 is not enough for one drill"
         ):
             carried_out(office.desk, "drill", "orders", rates_rps=[400.0], budget_executor_s=100)
+
+
+class TestBesideALiveJob:
+    """Which may grow to four at any moment, of eight slots."""
+
+    @pytest.fixture
+    def opened(self, tmp_path):
+        @contextmanager
+        def opened(**changed):
+            given = {"mode": "apply", "profile_scale_outs": [1, 2, 3, 6], "profile_parallel": 2} | changed
+            own = "".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items())
+            toml = TOML.replace("profile_scale_outs = [1, 2]\n", own)
+            settings = config.parse(toml, environment={})
+            with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+                carried_out(desk, "launch", "orders")
+                there.flow("in", 700.0)
+                yield Office(there, desk, desk, tmp_path)
+
+        return opened
+
+    def test_a_profile_leaves_it_the_room_to_grow(self, opened):
+        lines, held = [], []
+        with opened() as office:
+
+            def look(order):
+                names = office.copies()
+                held.append(sum(office.world.deployments.status(one).declared_scale_out for one in names))
+
+            done = carried_out(office.desk, "profile", "orders", say=lines.append, seen=look)
+        assert lines[0] == (
+            "6 executors left out: 4 of 8 slots kept for live jobs (orders: 4); spark.slots = 10 has room"
+        )
+        assert max(held) <= 4
+        assert set(done["capacity_rps"]) == {"1", "2", "3"}
+        assert all(one["mid"] > 1.0 for one in done["capacity_rps"].values())
+
+    def test_what_only_recommends_keeps_what_it_has(self, opened):
+        lines = []
+        with opened(mode="recommend", profile_parallel=1) as office:
+            done = carried_out(office.desk, "profile", "orders", say=lines.append)
+        assert "left out" not in lines[0]
+        assert set(done["capacity_rps"]) == {"1", "2", "3", "6"}
+
+    def test_where_no_size_has_room_it_is_refused_before_anything_starts(self, opened):
+        with opened(profile_scale_outs=[5, 6]) as office:
+            with pytest.raises(
+                Misconfigured, match=r"^spark\.slots: 4 of 8 slots kept for live jobs \(orders: 4\) leave no"
+            ) as refused:
+                carried_out(office.desk, "profile", "orders")
+            assert "set it to at least 9" in str(refused.value)
+            assert (office.copies(), office.scratch()) == ([], [])
 
 
 class TestWhereABlackoutBegins:

@@ -409,6 +409,24 @@ class TestProfiling:
         assert lag <= 600.0
         assert all(r.valid for r in state.results)
 
+    def test_a_size_for_which_a_live_job_leaves_no_room_is_given_up_and_the_others_go_on(self):
+        world = World(platform=Platform(slots=8))
+        world.deployments.launch(LIVE)
+        world.clock.sleep(60.0)
+        state = world.profile(scale_outs=(1, 3, 6, 8)).run()
+        assert "7 free of 8" in state.given_up(8)
+        assert all(result.valid for size in (1, 3, 6) for result in state.at(size))
+        for size in (1, 3, 6):
+            assert estimates(state)[size].capacity.mid == pytest.approx(truth(size), rel=0.03)
+        assert world.deployments.names() == ("live",)
+
+    def test_with_no_room_for_a_single_executor_every_size_is_given_up(self):
+        world = World(platform=Platform(slots=1))
+        world.stages = lambda name: (StageTime(10_000, 12.5),)
+        world.deployments.launch(LIVE)
+        state = world.profile(scale_outs=(1,), first_rate_rps=None).run()
+        assert "0 free of 1" in state.given_up(1)
+
     @pytest.mark.parametrize("seconds", [20.0, 130.0, 250.0, 400.0])
     def test_after_a_crash_it_goes_on_where_it_stopped(self, seconds):
         world = World()
