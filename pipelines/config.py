@@ -12,13 +12,14 @@ import math
 import re
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from profiling_jobs.errors import Misconfigured
 
+from .benchmark_defaults import completed
 from .config_checks import of_job, of_services
 from .declaring import Rule, rule_of
 from .settings import (
@@ -124,14 +125,21 @@ class _Reader:
                 self.wrong(path, "a job's name matches [a-z][a-z0-9-]{0,38}: lower case, digits and hyphens")
                 continue
             before = len(self.mistakes)
-            job = self.section(path, JobSettings, table)
+            job = self.section(path, JobSettings, table, complete=completed)
             if len(self.mistakes) == before:
                 self.all_wrong(of_job(job, path))
             # Of what its owner has given it, copies begin with as much.
             jobs[name] = replace(job, scale_out=job.executors) if job.attach and job.executors else job
         return jobs
 
-    def section(self, path: str, kind: type[Any], table: Any) -> Any:
+    def section(
+        self,
+        path: str,
+        kind: type[Any],
+        table: Any,
+        *,
+        complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    ) -> Any:
         if not isinstance(table, dict):
             self.wrong(path, f"must be a table [{path}]")
             table = {}
@@ -142,7 +150,7 @@ class _Reader:
         values = {}
         for name, declared in known.items():
             values[name] = self.value(f"{path}.{name}", declared, hints[name], table)
-        return kind(**{n: v for n, v in values.items() if v is not _DEFAULT})
+        return kind(**complete({n: v for n, v in values.items() if v is not _DEFAULT}))
 
     def value(self, path: str, declared: Field[Any], hint: Any, table: Mapping[str, Any]) -> Any:
         rule = rule_of(declared)

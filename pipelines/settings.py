@@ -109,7 +109,8 @@ class JobSettings:
     )
     build: str | None = key(
         None,
-        help='`"package.module:function"`, called as `build(spark, topics)`, returns a `DataStreamWriter`.',
+        help='`"package.module:function"`, called as `build(spark, topics)`, returns a `DataStreamWriter`. '
+        "Of our benchmark jobs, `profiling_jobs.jobs.NAME:build`, windows, batches and partitions are known.",
     )
     attach: bool = key(
         False,

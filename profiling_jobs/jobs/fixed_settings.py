@@ -5,7 +5,8 @@ divisible by many scale-outs; adaptive execution, which would merge small partit
 back to back and have an upper bound, without which the first batch after a failure is one giant batch.
 
 The jobs themselves set none of this. `trigger_s` and `max_offsets_per_trigger` act through
-`profiling_jobs.topics`, `state_partitions` and `conf` through the driver's Spark configuration.
+`profiling_jobs.topics`, `state_partitions` and `conf` through the driver's Spark configuration. They are what
+a [job.NAME] with such a `build` has wherever it says nothing else (pipelines.benchmark_defaults).
 """
 
 from __future__ import annotations

@@ -101,6 +101,26 @@ class TestSettings:
         job = settings('build = "a:b"\nlongest_window_s = 300').jobs["orders"]
         assert job_plans.rules(job).longest_window_s == 300.0
 
+    def test_a_benchmark_job_has_its_fixed_settings_where_the_file_has_none(self, tmp_path):
+        job = settings('build = "profiling_jobs.jobs.nexmark_q5_long:build"').jobs["orders"]
+        assert job_plans.rules(job).longest_window_s == 300.0
+        plan = job_plans.live_plan("orders", job, folder=tmp_path)
+        assert (plan.max_offsets_per_trigger, plan.state_partitions) == (20_000, 12)
+        assert plan.conf["spark.sql.adaptive.enabled"] == "false"
+        assert job.event_time == "event_time"
+
+    def test_what_the_file_says_of_a_benchmark_job_counts(self, tmp_path):
+        job = settings(
+            'build = "profiling_jobs.jobs.nexmark_q5_long:build"\n'
+            'longest_window_s = 0\nstate_partitions = 4\nevent_time = "at"\n'
+            'conf = {"spark.sql.adaptive.enabled" = "true", "spark.x" = "1"}'
+        ).jobs["orders"]
+        plan = job_plans.live_plan("orders", job, folder=tmp_path)
+        assert (job.longest_window_s, plan.state_partitions, job.event_time) == (0.0, 4, "at")
+        assert plan.conf["spark.sql.adaptive.enabled"] == "true"
+        assert plan.conf["spark.x"] == "1"
+        assert plan.conf["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
+
     def test_the_drill_records_what_alone_can_break_a_promise(self):
         found = settings()
         drill = job_plans.drill_settings(found.jobs["orders"], found.spark)

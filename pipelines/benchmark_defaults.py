@@ -1,0 +1,32 @@
+"""What does a job of our benchmarks run with, where its [job.NAME] does not say it?
+
+With what it is always measured with: its windows above all, as long as which a warm-up has to last. What the
+table says counts; `conf` is completed key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from profiling_jobs.jobs import JOBS, fixed_settings
+
+BUILDS = {f"{module}:build": name for name, module in JOBS.items()}
+
+
+def completed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that are set, and beside them those that are fixed for the benchmark job they name."""
+    name = BUILDS.get(given.get("build", ""))
+    if name is None:
+        return dict(given)
+    fixed = fixed_settings.of(name)
+    return {
+        "trigger_s": fixed.trigger_s,
+        "max_offsets_per_trigger": fixed.max_offsets_per_trigger,
+        "state_partitions": fixed.state_partitions,
+        "longest_window_s": fixed.longest_window_s,
+        "event_time": fixed.event_time,
+        **given,
+        "conf": MappingProxyType({**fixed.conf, **given.get("conf", {})}),
+    }
