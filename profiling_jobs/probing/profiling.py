@@ -4,7 +4,8 @@
         each gets a copy of its scale-out, one that is free (if need be rescaled) or a new one; they run side
         by side
         a result is told to the search and written to the store before anything else happens
-        a copy that nothing more is asked of, that is far behind, or whose probe was invalid is deleted
+        a copy that nothing more is asked of, that is far behind, or whose probe was invalid is deleted; one
+        that has sustained a step of the grid waits for the next
 
 The store's document "profiling" holds the search after every step: the next run goes on there. The budget
 counts executors from the launch of a copy to its end, whatever they do; a probe that would go beyond it is
@@ -15,7 +16,7 @@ Only copies are touched: topics, checkpoints, consumer groups and names are the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models import probing
@@ -27,6 +28,7 @@ from ..errors import HeadroomError, Misconfigured, NotReady
 from ..ports import Plan
 from ..signals import stage_times
 from .copies import Copies, Copy, Surroundings
+from .dealing import Dealt, dealt
 from .probe import ProbeRun, Rules
 from .profiling_record import Record
 from .purse import Purse
@@ -84,9 +86,8 @@ class Profiling:
                 self._scout()
             self._record.save(self.state)
             while not isinstance(asked := probing.ask(self.state), Done):
-                for probe in asked:
-                    if probe.number not in self._running and not self._over:
-                        self._start(probe)
+                for probe, spare in self._dealt(self._to_begin(asked)):
+                    self._start(probe, spare)
                 self._step()
                 if self._running:
                     self._around.clock.sleep(self._rules.sample_s)
@@ -133,9 +134,7 @@ class Profiling:
         except NotReady as error:
             self._progress(self.state, f"it says nothing: {error}")
         self._purse.running.clear()
-        self._carried += clock.now_s() - began_s
-        # Whatever was carried is charged with the first result; until then the budget must know of it.
-        self._purse.spent = self.state.spent + self._carried
+        self._carry(clock.now_s() - began_s)
 
     def _guess(self, copy: Copy) -> Mapping[int, float] | Unknown:
         assert self._around.stages is not None
@@ -149,13 +148,25 @@ class Profiling:
                 return str(finished.value)
             self._around.clock.sleep(self._rules.sample_s)
 
-    def _start(self, probe: Probe) -> None:
+    def _to_begin(self, asked: Sequence[Probe]) -> list[Probe]:
+        return [] if self._over else [probe for probe in asked if probe.number not in self._running]
+
+    def _dealt(self, to_begin: Sequence[Probe]) -> Dealt:
+        if not to_begin and not self._over:  # a step is not over, and what waits is wanted in the next one
+            return []
+        found, needless = dealt(to_begin, self._free())
+        for copy in needless:
+            self._drop(copy)
+        return found
+
+    def _start(self, probe: Probe, spare: Copy | None) -> None:
         clock = self._around.clock
         now_s = clock.now_s()
-        free = sorted(self._free(), key=lambda copy: copy.plan.scale_out != probe.scale_out)
+        if spare is not None:
+            self._carry(self._purse.waited(spare.plan.name, now_s))
         self._purse.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
         try:
-            copy = self._sized(probe.scale_out, free[0] if free else None)
+            copy = self._sized(probe.scale_out, spare)
         except NotReady as error:
             self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
             return
@@ -199,6 +210,9 @@ class Profiling:
                 self._over = self._over or one.run.out_of_budget
                 if self._is_done_with(one, finished.value):
                     self._drop(one.copy)
+                else:
+                    plan = one.copy.plan
+                    self._purse.waiting[plan.name] = (self._around.clock.now_s(), plan.scale_out)
 
     def _tell(self, result: Result, since_s: float) -> None:
         now_s, probe = self._around.clock.now_s(), result.probe
@@ -223,9 +237,9 @@ class Profiling:
         coming = probing.ask(self.state)
         if isinstance(coming, Done) or self._over:
             return True
-        to_begin = [probe for probe in coming if probe.number not in self._running]
-        if len(to_begin) < len(self._free()):  # this one is among them
-            return True
+        to_begin = self._to_begin(coming)
+        if not to_begin:  # only what has sustained its rate is in the grid's next step
+            return self.state.settings.strategy != "stepped" or not result.sustained
         lag = one.copy.watch.lag_records
         if isinstance(lag, Unknown):
             return True
@@ -236,8 +250,14 @@ class Profiling:
 
     def _drop(self, copy: Copy) -> None:
         began_s = self._around.clock.now_s()
+        self._carry(self._purse.waited(copy.plan.name, began_s))
         try:
             self._copies.stop(copy)
         except HeadroomError as error:  # it stays written down, and `clear` comes back to it
             self._progress(self.state, f"{copy.plan.name} would not go: {error}")
-        self._carried += copy.plan.scale_out * (self._around.clock.now_s() - began_s)
+        self._carry(copy.plan.scale_out * (self._around.clock.now_s() - began_s))
+
+    def _carry(self, executor_seconds: float) -> None:
+        """Charged with the next result; until then the budget must know of it."""
+        self._carried += executor_seconds
+        self._purse.spent += executor_seconds

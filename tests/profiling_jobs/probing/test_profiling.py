@@ -1,8 +1,10 @@
 """Probes and searches on the stepped twin: what they find, and what can spoil them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models import probing
 from models.probing import Probe, Settings, estimates
@@ -21,6 +23,7 @@ from pipelines.resources.simulated_source import SimulatedSource
 from profiling_jobs import plans
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.ports import Function, Plan
+from profiling_jobs.probing import dealing
 from profiling_jobs.probing.copies import DOCUMENT as COPIES
 from profiling_jobs.probing.copies import Copies, Surroundings
 from profiling_jobs.probing.probe import ProbeRun, Rules
@@ -295,6 +298,7 @@ class TestProfiling:
         many.profile(parallel=3, progress=count, **settings).run()
         one.profile(parallel=1, **settings).run()
         assert most == (3 if strategy == "stepped" else 2)
+        assert len(many.sources) <= 3
         assert many.clock.now_s() < 0.9 * one.clock.now_s()
         assert many.scratch() == []
 
@@ -375,7 +379,16 @@ class TestProfiling:
         assert "not sustained" in seen[-1][0]
         assert world.deployments.names() == ()
 
-    def test_the_budget_is_kept(self):
+    def test_what_waits_for_the_next_step_is_in_nobodys_way(self):
+        world = World(platform=Platform(slots=7))
+        given = {"strategy": "stepped", "first_rate_rps": 400.0, "increment_rps": 400.0}
+        state = world.profile(scale_outs=(1, 2, 4, 5), parallel=3, executors_at_once=7, **given).run()
+        assert all(result.valid for result in state.results)
+        assert {result.probe.scale_out for result in state.results} == {1, 2, 4, 5}
+        assert world.scratch() == []
+
+    @pytest.mark.parametrize("strategy", ["adaptive", "stepped"])
+    def test_the_budget_is_kept(self, strategy):
         for budget in (150.0, 700.0, 2500.0):
             world = World()
             held = [0.0]
@@ -388,7 +401,8 @@ class TestProfiling:
                 sleep(seconds)
 
             world.clock.sleep = counted
-            state = world.profile(budget_executor_seconds=budget, parallel=2).run()
+            given = {"strategy": strategy, "increment_rps": 400.0, "parallel": 2}
+            state = world.profile(budget_executor_seconds=budget, **given).run()
             assert state.done
             assert state.spent <= budget + 4
             assert held[0] <= budget + 4
@@ -511,6 +525,36 @@ class TestProfiling:
         with pytest.raises(Killed):
             profiling.run()
         world.clock.sleep = sleep
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What dealing sees of a copy."""
+
+    plan: Plan
+
+
+@pytest.mark.fast
+class TestDealing:
+    @settings(deadline=None)
+    @given(st.lists(st.integers(1, 9), unique=True), st.lists(st.integers(1, 9), max_size=6))
+    def test_on_the_way_no_more_is_held_than_before_or_after(self, wanted, there):
+        probes = [Probe(number, size, 100.0, 30.0, 60.0) for number, size in enumerate(wanted)]
+        free = [
+            Sized(replace(TEMPLATE, name=f"copy-{number}", scale_out=size))
+            for number, size in enumerate(there)
+        ]
+        found, needless = dealing.dealt(probes, free)
+        assert sorted(probe.number for probe, _ in found) == list(range(len(probes)))
+        used = [copy for _, copy in found if copy is not None]
+        assert sorted([*used, *needless], key=str) == sorted(free, key=str)
+        assert len(used) == min(len(probes), len(free))
+        held = sum(copy.plan.scale_out for copy in used)
+        most = max(held, sum(wanted))
+        for probe, copy in found:
+            assert copy is None or probe.scale_out == copy.plan.scale_out or probe.scale_out not in there
+            held += probe.scale_out - (copy.plan.scale_out if copy else 0)
+            assert held <= most
 
 
 @pytest.mark.fast
