@@ -108,10 +108,12 @@ class Driver:
     def run(self) -> Ended:
         """Run the program until it and its queries have ended."""
         ended = self._run()
-        if self._stop_asked and self._stop_done.wait(STOP_S):
+        if not self._stop_asked:
+            return ended
+        if self._stop_done.wait(STOP_S):
             time.sleep(ANSWER_S)
             return self._ended("stopped", str(self._stopped))
-        return ended
+        return self._ended("stopped", f"while it was being stopped: {ended.reason}")
 
     def _run(self) -> Ended:
         try:

@@ -132,7 +132,7 @@ class DriverWatch:
         killed = f"the driver was killed: see {self._drivers.log(record.name)}"
         ours = self._ended.get((record.name, record.incarnation), killed)
         record = replace(record, reason=ended.reason if ended else ours)
-        if ended is not None and ended.how in ("finished", "stopped"):
+        if ended is not None and ended.how == "finished":  # "stopped": by a restart that was cut short
             self._records.save(replace(record, wanted="stopped"))
         elif self.hopeless(record):
             self._records.save(replace(record, failed=True))

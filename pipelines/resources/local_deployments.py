@@ -241,7 +241,7 @@ class LocalDeployments:
         if record.wanted == "stopped":
             return _still(record, "stopped", record.reason)
         ended = self._drivers.ended(record)
-        if ended is not None and ended.how in ("finished", "stopped"):
+        if ended is not None and ended.how == "finished":
             return _still(record, "stopped", ended.reason)
         reason = ended.reason if ended else f"the driver was killed: see {self._drivers.log(record.name)}"
         return _still(record, "failed" if self._watch.hopeless(record) else "restarting", reason)

@@ -43,10 +43,13 @@ class NoSpark:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-
         self.dead: tuple[str, ...] = ()
+        self.broken = 0
 
     def ensure(self) -> None:
+        if self.broken:
+            self.broken -= 1
+            raise NotReady("the Spark worker did not start")
         self.dead = ()
 
     def lost(self) -> tuple[str, ...]:
@@ -152,6 +155,40 @@ def test_the_other_way_is_a_restart_from_the_checkpoint(owner: Owner, local: Loc
     assert len(local.executors("stub")) == 2
     local.scale("stub", 2, epoch=4, path="restart")
     assert local.status("stub").run_id == "run-2", "the same one again is a retry, not another restart"
+
+
+def test_a_restart_that_is_cut_short_is_carried_on(owner: Owner) -> None:
+    spark = NoSpark(owner)
+    with deployments(owner, spark) as local:
+        run(local, plan(owner))
+        until(lambda: local.said("stub")["batches"] > 1)
+        spark.broken = 1
+        with pytest.raises(NotReady, match="worker did not start"):
+            local.scale("stub", 2, epoch=4, path="restart")
+        until(lambda: local.status("stub").run_id == "run-2")
+        assert local.names() == ("stub",)
+        assert local.scale("stub", 2, epoch=4, path="restart").after == 2
+        assert local.status("stub").run_id == "run-2", "its retry finds it done"
+
+
+def test_a_crash_of_ours_in_the_middle_of_a_restart_stops_no_job(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with deployments(owner) as first:
+        run(first, plan(owner))
+        until(lambda: first.said("stub")["batches"] > 1)
+
+    def crash(record: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first._drivers, "start", crash)
+    with pytest.raises(KeyboardInterrupt):
+        first.scale("stub", 2, epoch=4, path="restart")
+    second = deployments(owner)
+    assert second.status("stub").state == "restarting"
+    with second:
+        until(lambda: second.status("stub").run_id == "run-2")
+        assert second.scale("stub", 2, epoch=4, path="restart").after == 2
 
 
 def test_what_cannot_be_is_refused_with_the_setting(owner: Owner, local: LocalDeployments) -> None:
