@@ -16,12 +16,19 @@ START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
 
 
 def launch(means: Means, order: Order) -> Found:
-    """Start it, with its topics where the broker is ours; over when all of its executors work."""
+    """Start it, with its topics where the broker is ours; over when all of its executors work.
+
+    One that has failed is started anew: somebody may have corrected what was wrong.
+    """
     world, name, job = means.world, order.job, means.job(order)
     plan = job_plans.live_plan(name, job, folder=means.folder)
     if name in world.deployments.names():
         status = world.deployments.status(name)
-        return {"launched": False, "state": status.state, "scale_out": status.declared_scale_out}
+        if status.state != "failed":
+            order.say(f"{name} was launched before, and is {status.state}")
+            return {"launched": False, "state": status.state, "scale_out": status.declared_scale_out}
+        order.say(f"{name} has failed ({status.reason}): launching it anew")
+        world.deployments.stop(name)
     if world.own_topics:
         there, wanted = world.broker.topics(), world.partitions(plan)
         for own, topic in (*plan.inputs.items(), *plan.outputs.items()):

@@ -6,6 +6,7 @@ Settings in, plans and rules out; nothing is started here.
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
 
 from models import probing
@@ -40,6 +41,16 @@ def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
         state_partitions=job.state_partitions,
         conf=dict(job.conf),
         side_effects=job.profiling_side_effects,
+    )
+
+
+def changed(launched: Plan, today: Plan) -> tuple[str, ...]:
+    """Which settings of a job were edited since it was launched; its size is control's to change."""
+    others = {"program": "script or build", "side_effects": "profiling_side_effects"}
+    return tuple(
+        others.get(field.name, field.name)
+        for field in fields(Plan)
+        if field.name != "scale_out" and getattr(launched, field.name) != getattr(today, field.name)
     )
 
 

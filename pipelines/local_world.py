@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from models.quantities import Unknown
 from profiling_jobs.brokers import Brokers
@@ -21,10 +22,14 @@ from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.recorder import Request
 from profiling_jobs.signals import stage_times
 
+from . import job_plans
 from .owner import Owner
 from .replays import replay
 from .settings import BrokerSettings, JobSettings, Settings
 from .world import STORE, Say, World
+
+if TYPE_CHECKING:
+    from .resources.local_deployments import LocalDeployments
 
 RECORDING_S = 120.0  # judgement: beside its duration, for a Spark session on a busy machine
 
@@ -74,6 +79,8 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
                 f"job.{name}.attach = true says that somebody else runs it, but it was launched here and "
                 "should still run: end it with `headroom cleanup`, or leave attach out"
             )
+        for line in _changed(deployments, settings, owner.folder):
+            say(line)
         stack.enter_context(deployments)
         executors = LocalExecutors(owner, spark)
         stack.callback(executors.close)
@@ -146,6 +153,21 @@ def _ours(folder: Path) -> Iterator[Owner]:
                 owner.stop_all()
         finally:
             owner.release()
+
+
+def _changed(deployments: LocalDeployments, settings: Settings, folder: Path) -> Iterator[str]:
+    """Jobs that run on with what they were launched with: a checkpoint may not bear anything else."""
+    for name in deployments.names():
+        job = settings.jobs.get(name)
+        if job is None or deployments.status(name).state == "failed":
+            continue
+        if changed := job_plans.changed(
+            deployments.plan(name), job_plans.live_plan(name, job, folder=folder)
+        ):
+            yield (
+                f"{name} runs with the settings it was launched with, which differ from today's in "
+                f"{', '.join(changed)}: to take them over, end it with `headroom cleanup` and launch it again"
+            )
 
 
 def _recorded(

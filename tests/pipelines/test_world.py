@@ -1,11 +1,13 @@
 """What a command finds when it comes, what it leaves, and what a job's settings mean to it."""
 
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 from pipelines import config, job_plans, local_world, replays, world
 from pipelines.owner import Owner, cleanup
+from pipelines.resources import kafka_broker, spark
 from pipelines.resources.deployment_records import Record, Records
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Function, Plan, Script
@@ -52,6 +54,42 @@ class TestProcesses:
         process = owner.start("spark-master", SLEEP)
         owner.release()
         return process
+
+
+class TestChangedSettings:
+    """Real adapters; no JVM, and a broker that is not asked."""
+
+    @pytest.mark.parametrize(
+        ("more", "changed"),
+        [
+            ("", None),
+            ("scale_out = 3", None),
+            ("max_offsets_per_trigger = 5000", "max_offsets_per_trigger"),
+            ('conf = {"a.b" = "c"}\nargs = ["x"]', "script or build, conf"),
+        ],
+    )
+    def test_a_job_that_runs_with_others_than_those_of_today_is_told_of(
+        self, tmp_path, monkeypatch, more, changed
+    ):
+        monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
+        monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
+        text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
+        first = config.parse(text, environment={}).jobs["orders"]
+        records = Records(tmp_path / "deployments")
+        records.save(Record(job_plans.live_plan("orders", first, folder=tmp_path)))
+        said = []
+        with world.opened(config.parse(text + more, environment={}), tmp_path, say=said.append):
+            pass
+        told = (
+            "orders runs with the settings it was launched with, which differ from today's in "
+            f"{changed}: to take them over, end it with `headroom cleanup` and launch it again"
+        )
+        assert said == ["starting Spark", *([told] if changed else [])]
+        said.clear()
+        records.change("orders", failed=True)
+        with world.opened(config.parse(text + more, environment={}), tmp_path, say=said.append):
+            pass
+        assert said == ["starting Spark"], "launching it anew takes them over"
 
 
 @pytest.mark.fast

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from models.quantities import Unknown
+from pipelines import config, desk_live
 from pipelines.owner import Owner, cleanup
 from pipelines.processes import marked
 from pipelines.resources import driver_watch, local_drivers
@@ -315,6 +317,32 @@ def test_what_would_fail_again_is_left_alone(
         local.scale("stub", 2, epoch=1)
     local.stop("stub")
     run(local, plan(owner))
+
+
+def test_a_job_that_has_failed_is_launched_anew_with_what_was_corrected(
+    owner: Owner, local: LocalDeployments
+) -> None:
+    said: list[str] = []
+    order = SimpleNamespace(job="stub", say=said.append)
+
+    def launch(conf: str, topic: str) -> Any:
+        text = f'[job.stub]\nbuild = "a:b"\ninputs = {{events = "{topic}"}}\nconf = {{stub = "{conf}"}}\n'
+        means = SimpleNamespace(
+            world=SimpleNamespace(deployments=local, own_topics=False),
+            job=lambda order: config.parse(text, environment={}).jobs[order.job],
+            folder=owner.folder,
+            clock=lambda order: SimpleNamespace(now_s=time.time, sleep=lambda seconds: time.sleep(0.05)),
+        )
+        return desk_live.launch(means, order)  # type: ignore[arg-type]
+
+    with pytest.raises(Misconfigured, match="there is no topic 'nowhere'"):
+        launch("refuse", "nowhere")
+    assert launch("", "somewhere") == {"launched": True, "state": "running", "scale_out": 1}
+    assert local.plan("stub").inputs == {"events": "somewhere"}
+    assert any(re.search(r"^stub has failed .*no topic 'nowhere'.* launching it anew", line) for line in said)
+    assert launch("", "elsewhere")["launched"] is False
+    assert local.plan("stub").inputs == {"events": "somewhere"}
+    assert said[-1] == "stub was launched before, and is running"
 
 
 def test_what_has_worked_is_tried_again(owner: Owner, local: LocalDeployments) -> None:
