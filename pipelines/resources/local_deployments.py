@@ -86,15 +86,19 @@ class LocalDeployments:
         self, name: str, scale_out: int, *, epoch: int, path: Literal["live", "restart"] = "live"
     ) -> Rescaled:
         """Change the number of executors: under the running query, or by a restart from the checkpoint."""
-        record = self._records.known(name)
-        if epoch < record.epoch:
-            raise Unsafe(f"{name}: epoch {epoch} is older than {record.epoch}, which was carried out already")
-        if scale_out < 1:
-            raise Misconfigured(f"job.{record.plan.job}.scale_out", f"must be at least 1, got {scale_out}")
-        self._records.check_slots(name, scale_out, slots=self._settings.slots)
-        if (status := self.status(name)).state in ("stopped", "failed"):
-            raise NotReady(f"{name} does not run ({status.reason}): launch it first")
-        with self._alone(name):
+        with self._alone(name):  # else an older epoch, looked at before a newer one came, would win
+            record = self._records.known(name)
+            if epoch < record.epoch:
+                raise Unsafe(
+                    f"{name}: epoch {epoch} is older than {record.epoch}, which was carried out already"
+                )
+            if scale_out < 1:
+                raise Misconfigured(
+                    f"job.{record.plan.job}.scale_out", f"must be at least 1, got {scale_out}"
+                )
+            self._records.check_slots(name, scale_out, slots=self._settings.slots)
+            if (status := self.status(name)).state in ("stopped", "failed"):
+                raise NotReady(f"{name} does not run ({status.reason}): launch it first")
             begun = time.monotonic()
             took = self._scale_live if path == "live" else self._restart
             return Rescaled(

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +28,7 @@ from pipelines.resources.spark import MASTER, WORKER, ExecutorProcess
 from pipelines.settings import SparkSettings
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.ports import Function, Plan, Rescaled
+from profiling_jobs.ports import Function, Plan, Rescaled, Status
 
 STUB = Path(__file__).parent / "stub_driver.py"
 SETTINGS = SparkSettings(slots=6, scale_timeout_s=20.0, network_timeout_s=5)
@@ -224,6 +225,45 @@ def test_an_older_epoch_is_refused_for_ever(owner: Owner, local: LocalDeployment
     run(local, plan(owner))
     with pytest.raises(Unsafe, match="older than 7"):
         local.scale("stub", 3, epoch=6)
+
+
+def test_an_older_epoch_that_was_held_up_does_not_win(
+    owner: Owner, local: LocalDeployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(local, plan(owner))
+    reached, done = threading.Event(), threading.Event()
+    status = local.status
+
+    def late(name: str) -> Status:
+        """The driver of the older one answers only when the newer one may long be done."""
+        found = status(name)
+        if threading.current_thread().name == "older":
+            reached.set()
+            done.wait(5.0)
+        return found
+
+    monkeypatch.setattr(local, "status", late)
+    said: list[object] = []
+
+    def change(scale_out: int, epoch: int) -> None:
+        try:
+            said.append(local.scale("stub", scale_out, epoch=epoch).after)
+        except (NotReady, Unsafe) as error:
+            said.append(error)
+
+    older = threading.Thread(target=change, args=(4, 5), name="older")
+    older.start()
+    reached.wait(5.0)
+    change(2, 6)
+    done.set()
+    older.join()
+    first, second = said
+    assert isinstance(first, NotReady), "while the older one is looked at, the newer one has to try again"
+    assert second == 4
+    change(2, 6)
+    assert (said[-1], local.plan("stub").scale_out, len(local.executors("stub"))) == (2, 2, 2)
+    with pytest.raises(Unsafe, match="older than 6"):
+        local.scale("stub", 4, epoch=5)
 
 
 def test_a_copy_beside_its_live_job_keeps_away_from_it(owner: Owner, local: LocalDeployments) -> None:
