@@ -130,7 +130,7 @@ def drill_settings(job: JobSettings, spark: SparkSettings) -> drill.Settings:
             "spark.executor.heartbeatInterval": f"{spark.heartbeat_s}s",
             "executor_memory_mb": str(spark.executor_memory_mb),
             "slots": str(spark.slots),
-            **dict(job.conf),
+            **{**spark.conf, **job.conf},
         },
     )
 

@@ -6,9 +6,9 @@ well below the target, no number of executors keeps the promise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
+from pipelines.resources import spark_timeouts
 from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.settings import JobSettings, SparkSettings
 from pipelines.world import STORE
@@ -19,7 +19,6 @@ from .attached import attached
 
 SPARKS_OWN_S = 120.0  # spark.network.timeout where nobody sets it
 FROZEN = ("executor_freeze", "node_loss", "network_partition")
-UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 MOST = 0.5  # judgement: what a time-out may take of the target, so that there is room to catch up
 
 
@@ -45,13 +44,7 @@ def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:
     chosen: Mapping[str, str] = {**spark.conf, **job.conf}
     if job.attach and "spark.network.timeout" not in chosen:
         return SPARKS_OWN_S
-    return seconds_of(chosen.get("spark.network.timeout", f"{spark.network_timeout_s}s"))
-
-
-def seconds_of(text: str) -> float:
-    """A duration as Spark writes it: 120, 120s, 2m, 120000ms; NaN for anything else."""
-    parts = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-    return float("nan") if parts is None or parts[2] not in UNITS else int(parts[1]) * UNITS[parts[2]]
+    return spark_timeouts.silence_s(spark, chosen)
 
 
 def _network(name: str, job: JobSettings, spark: SparkSettings) -> list[Finding]:

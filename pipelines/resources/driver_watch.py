@@ -37,7 +37,9 @@ TAIL_BYTES = 200_000  # judgement: several reports of a batch
 class DriverWatch:
     """Keeps the drivers of one folder alive, in a thread. Only the folder's owner may."""
 
-    def __init__(self, drivers: LocalDrivers, records: Records, *, silence_s: float) -> None:
+    def __init__(
+        self, drivers: LocalDrivers, records: Records, *, silence_s: Callable[[Record], float]
+    ) -> None:
         self._drivers = drivers
         self._records = records
         self._silence_s = silence_s
@@ -164,7 +166,7 @@ class DriverWatch:
             self._drivers.client(record).status(timeout_s=ANSWER_S)
             answered = time.monotonic()
         self._answers[record.name] = (record.incarnation, now, answered)
-        patience_s = self._silence_s if self._drivers.listening(record) else START_S
+        patience_s = self._silence_s(record) if self._drivers.listening(record) else START_S
         if time.monotonic() - answered <= patience_s:
             return
         with self._records.changing():

@@ -27,6 +27,7 @@ from profiling_jobs.driver import before_start
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from profiling_jobs.ports import Plan, Rescaled, Status
 
+from . import spark_timeouts
 from .deployment_records import Record, Records
 from .driver_watch import DriverWatch
 from .local_drivers import LocalDrivers
@@ -62,9 +63,7 @@ class LocalDeployments:
             settings=self._settings,
             project=(project or owner.folder.parent).resolve(),
         )
-        self._watch = DriverWatch(
-            self._drivers, self._records, silence_s=float(self._settings.network_timeout_s)
-        )
+        self._watch = DriverWatch(self._drivers, self._records, silence_s=self._silence_s)
         self._busy: set[str] = set()
         self._entering = threading.Lock()
 
@@ -234,6 +233,9 @@ class LocalDeployments:
                     f"within {self._settings.scale_timeout_s:.0f} s: see {self._drivers.log(name)}"
                 )
             time.sleep(POLL_S)
+
+    def _silence_s(self, record: Record) -> float:
+        return spark_timeouts.silence_s(self._settings, {**self._settings.conf, **record.plan.conf})
 
     def _is_alive(self, record: Record) -> bool:
         process = self._drivers.process(record.name)

@@ -1,7 +1,7 @@
 """What must a job's Spark configuration say, so that it can be found, rescaled and hurt here?
 
-Later ones win: our defaults, `[spark] conf` of headroom.toml, the job's own. A few keys are nobody's to
-change, and say so.
+Later ones win: our defaults, `[spark] conf` of headroom.toml, the job's own. Jars come beside those that
+every job needs. A few keys are nobody's to change, and say so.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pipelines.settings import SparkSettings
 from profiling_jobs.errors import Misconfigured
 
 from . import ports
+from .spark_timeouts import timeouts
 
-# Whoever changes these has another cluster, or a job that cannot be rescaled or found.
+# Whoever changes these has another cluster, or a job that cannot be rescaled, counted or found.
 OURS = (
     "spark.master",
     "spark.cores.max",
+    "spark.executor.cores",
+    "spark.storage.blockManagerHeartbeatTimeoutMs",
     "spark.dynamicAllocation.enabled",
     f"spark.executorEnv.{OWNER}",
     f"spark.executorEnv.{ROLE}",
@@ -46,7 +49,6 @@ def job_conf(
     return {
         "spark.master": master,
         "spark.app.name": name,
-        "spark.jars": ",".join(str(jar) for jar in connector),
         "spark.driver.host": ports.HOST,
         "spark.driver.bindAddress": ports.HOST,
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
@@ -59,7 +61,6 @@ def job_conf(
         # Failures are caused on purpose here, and a job must not be given up for their number.
         "spark.executor.maxNumFailures": "1000000",
         "spark.executor.failuresValidityInterval": "60s",
-        **_timeouts(settings),
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": "10485760",
         "spark.executor.logs.rolling.maxRetainedFiles": "2",
@@ -67,22 +68,7 @@ def job_conf(
         "spark.ui.showConsoleProgress": "false",
         # `sasl.jaas.config` holds a password, and Spark's own pattern does not know it.
         "spark.redaction.regex": "(?i)secret|password|passwd|token|access[.]?key|credential|jaas",
+        **timeouts(settings, chosen),
         **chosen,
-    }
-
-
-def _timeouts(settings: SparkSettings) -> dict[str, str]:
-    """When a silent executor is given up. Spark's own 120 s would break most promises by itself."""
-    silent, beat = settings.network_timeout_s, settings.heartbeat_s
-    if 2 * beat > silent:
-        raise Misconfigured(
-            "spark.heartbeat_s",
-            f"{beat} s is more than half of spark.network_timeout_s ({silent} s): lower it",
-        )
-    return {
-        "spark.network.timeout": f"{silent}s",
-        # Spark refuses to start unless these two are at most the time-out as well.
-        "spark.network.timeoutInterval": f"{max(1, silent // 10)}s",
-        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{silent}s",
-        "spark.executor.heartbeatInterval": f"{beat}s",
+        "spark.jars": ",".join([*map(str, connector), *filter(None, [chosen.get("spark.jars")])]),
     }

@@ -164,6 +164,13 @@ class TestSettings:
         drill = job_plans.drill_settings(found.jobs["orders"], found.spark)
         assert drill.recorded["spark.network.timeout"] == "20s"
         assert drill.max_lag_s == 90.0
+        slow = '"spark.network.timeout" = "90s"'
+        found = config.parse(
+            f'{TOML}build = "a:b"\nconf = {{"spark.x" = "job"}}\n[spark.conf]\n{slow}\n"spark.x" = "all"\n',
+            environment={},
+        )
+        recorded = job_plans.drill_settings(found.jobs["orders"], found.spark).recorded
+        assert (recorded["spark.network.timeout"], recorded["spark.x"]) == ("90s", "job")
 
 
 @pytest.mark.fast

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.owner import Owner, cleanup
 from pipelines.processes import OWNER, ROLE, Process, marked
-from pipelines.resources import jars, ports
+from pipelines.resources import jars, ports, spark_timeouts
 from pipelines.resources.java import Java
 from pipelines.resources.spark import MASTER, WORKER, ClusterStatus, LocalSpark
 from pipelines.settings import SparkSettings
@@ -57,6 +57,46 @@ def test_a_silent_executor_is_given_up_after_the_time_that_was_set(unstarted: Lo
     assert seconds["network.timeoutInterval"] <= 3
 
 
+@pytest.mark.parametrize(
+    ("chosen", "silent", "expected"),
+    [
+        ({"spark.network.timeout": "90s"}, 90.0, ("90s", "9s", "90s", "4s")),
+        ({"spark.network.timeout": "2m"}, 120.0, ("2m", "12s", "120s", "4s")),
+        ({"spark.executor.heartbeatInterval": "500"}, 20.0, ("20s", "2s", "20s", "500")),
+    ],
+)
+def test_a_time_out_that_a_job_chooses_moves_those_that_hang_on_it(
+    unstarted: LocalSpark, chosen: dict[str, str], silent: float, expected: tuple[str, ...]
+) -> None:
+    conf = unstarted.job_conf("orders", conf=chosen)
+    assert tuple(conf[f"spark.{key}"] for key in TIMEOUTS) == expected
+    assert spark_timeouts.silence_s(SparkSettings(), chosen) == silent
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"spark.network.timeout": "soon"}, r'conf\."spark\.network\.timeout": \'soon\' is no duration'),
+        ({"spark.network.timeout": "7s"}, r"spark\.heartbeat_s: 4 s is more than half of spark\.network"),
+        (
+            {"spark.executor.heartbeatInterval": "11s"},
+            r'conf\."spark\.executor\.heartbeatInterval": 11 s .* spark\.network_timeout_s \(20 s\)',
+        ),
+    ],
+)
+def test_time_outs_that_cannot_be_are_refused(
+    unstarted: LocalSpark, chosen: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        unstarted.job_conf("orders", conf=chosen)
+
+
+def test_jars_of_a_job_come_beside_the_connector(unstarted: LocalSpark) -> None:
+    conf = unstarted.job_conf("orders", conf={"spark.jars": "/mine.jar,/yours.jar"})
+    assert conf["spark.jars"] == "/jars/a.jar,/jars/b.jar,/mine.jar,/yours.jar"
+    assert unstarted.job_conf("orders", conf={"spark.jars": ""})["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+
+
 TIMEOUTS = (
     "network.timeout",
     "network.timeoutInterval",
@@ -71,7 +111,13 @@ def test_the_settings_file_comes_before_the_job_and_both_after_our_defaults(unst
     assert (conf["spark.ui.port"], conf["spark.x"]) == ("1", "job")
 
 
-@pytest.mark.parametrize("key", ["spark.master", "spark.cores.max", "spark.dynamicAllocation.enabled"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("spark.master", "spark.cores.max", "spark.dynamicAllocation.enabled", "spark.executor.cores"),
+        "spark.storage.blockManagerHeartbeatTimeoutMs",
+    ],
+)
 def test_what_would_break_rescaling_is_refused_by_name(unstarted: LocalSpark, key: str) -> None:
     with pytest.raises(Misconfigured, match=key):
         unstarted.job_conf("orders", conf={key: "1"})
