@@ -130,24 +130,27 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
 def _ours(folder: Path) -> Iterator[Owner]:
     """The folder; on leaving everything ends, but for a live job that ran before and what it needs.
 
-    Whatever else a killed command has left is adopted, and ends with us.
+    By its role: a driver or a broker that had to be replaced meanwhile is no less needed. Whatever else a
+    killed command has left is adopted, and ends with us.
     """
     from .resources.deployment_records import Records
+    from .resources.spark import MASTER, WORKER
 
     owner = Owner(folder).acquire()
-    live = any(
-        record.plan.role == "live" and record.wanted == "running"
+    live = {
+        f"driver.{record.name}"
         for record in Records(owner.folder / "deployments").all()
-    )
-    before = owner.running() if live else ()
+        if record.plan.role == "live" and record.wanted == "running"
+    }
+    needed = live | {"kafka", MASTER, WORKER} if live else live
+    before = any(process.role in needed for process in owner.running())
     try:
         yield owner
     finally:
         try:
             if before:
-                known = {(one.pid, one.started_ticks) for one in before}
                 for process in owner.running():
-                    if (process.pid, process.started_ticks) not in known:
+                    if process.role not in needed:
                         owner.stop(process)
             else:
                 owner.stop_all()

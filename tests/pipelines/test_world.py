@@ -38,8 +38,7 @@ class TestProcesses:
 
     def test_a_live_job_that_ran_before_and_what_it_needs_are_left_alone(self, tmp_path):
         left = self._left(tmp_path)
-        plan = Plan("orders", "orders", "live", Function("a:b"), 1, {"in": "a"}, {"out": "b"}, "/c")
-        Records(tmp_path / "deployments").save(Record(plan))
+        self._launched(tmp_path)
         try:
             with local_world._ours(tmp_path) as owner:
                 ours = owner.start("sleeper", SLEEP)
@@ -47,6 +46,48 @@ class TestProcesses:
             assert not ours.alive
         finally:
             cleanup(tmp_path)
+
+    def test_of_what_the_live_job_needs_also_what_was_replaced_meanwhile_is_left(self, tmp_path):
+        before = Owner(tmp_path).acquire()
+        roles = (
+            "kafka",
+            "spark-master",
+            "spark-worker",
+            "driver.orders",
+            "driver.orders-e2",
+            "replay.orders-e2",
+        )
+        old = {role: before.start(role, SLEEP) for role in roles}
+        before.release()
+        self._launched(tmp_path)
+        try:
+            with local_world._ours(tmp_path) as owner:
+                new = {}
+                for role in ("kafka", "spark-worker", "driver.orders"):  # by the watch, or a broker_restart
+                    owner.stop(old[role], kill=True)
+                    new[role] = owner.start(role, SLEEP)
+                copy = owner.start("driver.orders-e3", SLEEP)
+            assert {role: one.alive for role, one in new.items()} == dict.fromkeys(new, True)
+            assert old["spark-master"].alive
+            gone = {role: old[role].alive for role in ("driver.orders-e2", "replay.orders-e2")}
+            assert gone == dict.fromkeys(gone, False), "copies that a killed command has left"
+            assert not copy.alive
+        finally:
+            cleanup(tmp_path)
+
+    def test_what_only_looks_at_the_live_job_keeps_nothing_running(self, tmp_path):
+        before = Owner(tmp_path).acquire()
+        page = before.start("mlflow-page", SLEEP)
+        before.release()
+        self._launched(tmp_path)
+        with local_world._ours(tmp_path) as owner:
+            driver = owner.start("driver.orders", SLEEP)
+        assert (page.alive, driver.alive) == (False, False), "it did not run before"
+
+    @staticmethod
+    def _launched(folder):
+        plan = Plan("orders", "orders", "live", Function("a:b"), 1, {"in": "a"}, {"out": "b"}, "/c")
+        Records(folder / "deployments").save(Record(plan))
 
     @staticmethod
     def _left(folder):
