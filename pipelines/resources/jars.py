@@ -15,7 +15,8 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -119,12 +120,11 @@ def _download(
     check: bool,
 ) -> None:
     runtime = java.find()
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
+    absent = []
+    wrong = []
+    with _writable(cache), tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
         work = Path(name)
         said = ivy.retrieve(runtime, jars, work, settings=settings, progress=progress, marks=marks)
-        absent = []
-        wrong = []
         for jar in jars:
             arrived = work / jar.file
             digest = _digest(arrived)
@@ -145,6 +145,20 @@ def _download(
             f"({ivy.reason(said)}): check the network, "
             f"or name the ivysettings.xml of your mirror in {ivy.SETTINGS}"
         )
+
+
+@contextmanager
+def _writable(cache: Path) -> Iterator[None]:
+    """The folder, made; what goes wrong with it or with its disk is the setting's that says where it is."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise Misconfigured(
+            "XDG_CACHE_HOME",
+            f"the jars cannot be kept in {cache} ({error.strerror}): "
+            "name a folder of yours on a disk with room",
+        ) from error
 
 
 def _digest(path: Path) -> str:

@@ -44,9 +44,9 @@ def find(environment: Mapping[str, str] | None = None) -> Java:
     environment = os.environ if environment is None else environment
     seen = []
     for origin, command in _candidates(environment):
-        version = _version(command)
+        version, home = _asked(command)
         if version >= OLDEST:
-            return Java(command.resolve().parent.parent, version)
+            return Java(home, version)
         seen.append(f"{origin} is {f'Java {version}' if version else 'not a Java that runs'}")
     found = " and ".join(seen) or "there is neither JAVA_HOME nor `java` on PATH"
     manager = next((name for name in INSTALL if shutil.which(name)), "apt-get")
@@ -64,11 +64,26 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
     return found
 
 
-def _version(command: Path) -> int:
-    """The major version; 0 for what does not answer like a Java."""
+def _asked(command: Path) -> tuple[int, Path]:
+    """The major version, 0 for what does not answer like a Java, and its home.
+
+    Where the command lies says little: jenv, asdf and others put a script on PATH that starts the Java of
+    the day.
+    """
+    beside = command.resolve().parent.parent
     try:
-        answer = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=ANSWER_S)
+        answer = subprocess.run(
+            [command, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_S,
+        )
     except (OSError, subprocess.SubprocessError):
-        return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(match[1]) if match and answer.returncode == 0 else 0
+        return 0, beside
+    said = answer.stderr + answer.stdout
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    home = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
+    return (
+        int(version[1]) if version and answer.returncode == 0 else 0,
+        Path(home[1].strip()) if home else beside,
+    )

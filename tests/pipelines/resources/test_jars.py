@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 PRETENDING = """#!{python}
 import re, sys, time, pathlib
 words = sys.argv[1:]
-if words == ["-version"]:
+if words[-1] == "-version":
     print('openjdk version "17.0.1"', file=sys.stderr); sys.exit(0)
 with open({calls!r}, "a") as calls: calls.write("x")
 pattern = words[words.index("-retrieve") + 1]
@@ -170,6 +172,24 @@ def test_an_unknown_group_and_settings_that_are_not_there_are_named(
     monkeypatch.setenv(ivy.SETTINGS, "/nowhere/ivysettings.xml")
     with pytest.raises(Misconfigured, match=ivy.SETTINGS):
         jars.fetch("one", cache=tmp_path, lock=lock)
+
+
+def test_a_cache_that_cannot_be_made_or_is_full_is_one_sentence(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    lock = locked(tmp_path, "a")
+    with pytest.raises(
+        Misconfigured, match=r"^XDG_CACHE_HOME: .*file/jars.* \(Not a directory\): name a folder"
+    ):
+        jars.fetch("one", cache=tmp_path / "file" / "jars", lock=lock)
+
+    def full(path: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(Misconfigured, match=r"^XDG_CACHE_HOME: .*cache.* \(No space left on device\)"):
+        jars.fetch("one", cache=tmp_path / "cache", lock=lock)
 
 
 def test_the_cache_is_the_users() -> None:

@@ -50,6 +50,16 @@ def test_a_link_on_path_leads_to_the_home(tmp_path: Path) -> None:
     assert java.find({"PATH": str(tmp_path / "bin")}).home == home
 
 
+def test_a_script_on_path_that_starts_another_java_is_asked_for_the_home(tmp_path: Path) -> None:
+    """As jenv and asdf put one there; beside it lies no Java."""
+    home = pretend(tmp_path / "jdks" / "17", "")
+    told = f'Property settings:\n    java.home = {home}\n    x = y\n\nopenjdk version "17.0.1"'
+    shims = tmp_path / "shims"
+    pretend(shims, told)
+    (shims / "bin").rename(tmp_path / "on-path")
+    assert java.find({"PATH": str(tmp_path / "on-path")}) == java.Java(home, 17)
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
