@@ -57,6 +57,10 @@ class BrokerSettings:
     ssl_cafile: str | None = key(
         None, help="PEM file of the authority that signed the brokers' certificates."
     )
+    ssl_certfile: str | None = key(
+        None,
+        help="PEM file with your own certificate and its unencrypted PKCS#8 key, where brokers ask for one.",
+    )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from dataclasses import fields
 
 import pytest
 
@@ -9,6 +10,8 @@ from pipelines import config, job_plans, local_world, replays, world
 from pipelines.owner import Owner, cleanup
 from pipelines.resources import kafka_broker, spark
 from pipelines.resources.deployment_records import Record, Records
+from pipelines.settings import BrokerSettings
+from profiling_jobs import brokers
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Function, Plan, Script
 
@@ -95,6 +98,14 @@ class TestProcesses:
         process = owner.start("spark-master", SLEEP)
         owner.release()
         return process
+
+
+def test_brokers_that_ask_for_a_certificate_can_be_described():
+    text = '[brokers]\nbootstrap = "one:9093"\nsecurity_protocol = "SSL"\nssl_certfile = "/etc/me.pem"\n'
+    found = local_world.yours(config.parse(text, environment={}).brokers)
+    assert found.client()["ssl_keyfile"] == "/etc/me.pem"
+    assert found.spark()["kafka.ssl.keystore.location"] == "/etc/me.pem"
+    assert {one.name for one in fields(brokers.Brokers)} == {one.name for one in fields(BrokerSettings)}
 
 
 class TestChangedSettings:
