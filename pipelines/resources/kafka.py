@@ -280,12 +280,12 @@ def _serves(brokers: Brokers) -> bool:
 
     try:
         admin = KafkaAdminClient(**brokers.client(), bootstrap_timeout_ms=2000, request_timeout_ms=5000)
-    except KafkaError:
+    except (KafkaError, OSError, RuntimeError):
         return False
     try:
         topics = admin.describe_topics()
         return all(part["leader_id"] >= 0 for topic in topics for part in topic["partitions"])
-    except KafkaError:
+    except (KafkaError, OSError, RuntimeError):
         return False
     finally:
         admin.close()

@@ -28,7 +28,7 @@ def check_topics(plan: Plan, brokers: Brokers) -> None:
             known = set(admin.list_topics())
         finally:
             admin.close()
-    except KafkaError as error:
+    except (KafkaError, OSError, RuntimeError) as error:
         raise NotReady(f"brokers.bootstrap: {brokers.bootstrap} does not answer ({error})") from error
     for setting, topics in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         for name, topic in topics.items():

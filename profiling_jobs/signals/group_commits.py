@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 from ..brokers import Brokers
 
 PAUSE_S = 2.0  # judgement: between two attempts while the broker is away
+CLOSE_MS = 1000  # judgement: nothing is left to be said to that broker
 
 
 class GroupCommits:
@@ -64,7 +66,11 @@ class GroupCommits:
                 named = {TopicPartition(*part): offset for part, offset in newest.items()}
                 consumer.assign(list(named))
                 consumer.commit({part: OffsetAndMetadata(offset, "", -1) for part, offset in named.items()})
-            except (KafkaError, OSError):
+            except (KafkaError, OSError, RuntimeError):  # the last: "Transport closed for writes"
+                if consumer is not None:
+                    with suppress(KafkaError, OSError, RuntimeError):  # whatever is left of it
+                        consumer.close(autocommit=False, timeout_ms=CLOSE_MS)
+                consumer = None
                 self._given.set()
                 self._closing.wait(PAUSE_S)
             else:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import kafka
 import pytest
 
+from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver import before_start
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.ports import Function, Plan
 
 pytestmark = pytest.mark.fast
@@ -29,6 +31,21 @@ def test_a_new_or_empty_one_belongs_to_nobody(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / ".0.crc").write_text("")
     before_start.check_checkpoint(plan(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [kafka.errors.KafkaTimeoutError(), OSError("reset"), RuntimeError("Transport closed for writes")],
+)
+def test_brokers_that_do_not_answer_are_asked_again_later(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    def admin(**settings: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(kafka, "KafkaAdminClient", admin)
+    with pytest.raises(NotReady, match=r"brokers\.bootstrap: h:1 does not answer"):
+        before_start.check_topics(plan("/c"), Brokers("h:1"))
 
 
 def test_the_newest_batch_says_what_is_read(tmp_path: Path) -> None:
