@@ -10,6 +10,7 @@ import click
 from pipelines import owner
 from pipelines.processes import Ended
 from pipelines.resources.deployment_records import Records
+from profiling_jobs.driver.orders import read_json
 
 
 @click.command("cleanup")
@@ -36,13 +37,17 @@ def command(folder: Path, end_owner: bool, as_json: bool) -> None:
     ended = owner.cleanup(folder, end_owner=end_owner)
     stopped = _stop_records(folder)
     left = [one for one in ended if one.how == "survived"]
+    failures = [] if left else _forget_failures(folder)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "ended": [_row(one) for one in ended], "deployments": stopped}))
+        rows = [_row(one) for one in ended]
+        click.echo(json.dumps({"schema": 1, "ended": rows, "deployments": stopped, "failures": failures}))
     else:
         for one in ended:
             click.echo(f"{one.process.role or 'unknown'}, process {one.process.pid}: {one.how}")
         for name in stopped:
             click.echo(f"{name}: will not be started again")
+        for failure in failures:
+            click.echo(f"{failure}: over, what it hit has ended")
         click.echo("nothing was running" if not ended else f"{len(ended) - len(left)} processes ended")
     if left:
         raise click.exceptions.Exit(1)
@@ -54,6 +59,16 @@ def _stop_records(folder: Path) -> list[str]:
     found = [record.name for record in records.all() if record.wanted == "running"]
     for name in found:
         records.change(name, wanted="stopped", reason="headroom cleanup")
+    return found
+
+
+def _forget_failures(folder: Path) -> list[str]:
+    """Of failures that were never cleared; nothing is left that could be woken."""
+    found = []
+    for path in sorted((folder / "failures").glob("*.json")):
+        injection = (read_json(path) or {}).get("injection", {})
+        found.append(f"{injection.get('kind')} of {injection.get('deployment')}")
+        path.unlink()
     return found
 
 

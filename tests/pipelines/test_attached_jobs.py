@@ -154,7 +154,7 @@ class TestCommands:
             pass
         done = CliRunner().invoke(main, ["cleanup", "--json"])
         assert done.exit_code == 0
-        assert json.loads(done.output) == {"schema": 1, "ended": [], "deployments": []}
+        assert json.loads(done.output) == {"schema": 1, "ended": [], "deployments": [], "failures": []}
 
     def test_a_pin_is_a_recommendation_to_its_owner(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ from pipelines import config
 from pipelines.command_line import main
 from pipelines.desk import carried_out
 from pipelines.owner import Owner
-from pipelines.processes import identify
+from pipelines.processes import Ended, Process, identify
 from pipelines.resources.deployment_records import Record, Records
 from pipelines.serving import served
 from profiling_jobs.ports import Function, Plan
@@ -239,6 +239,29 @@ class TestCleanup:
         result = headroom("cleanup")
         assert "orders: will not be started again" in result.output
         assert Records(folder / "deployments").known("orders").wanted == "stopped"
+
+    def test_failures_that_nobody_has_cleared_are_forgotten_with_what_they_hit(self, project):
+        cause = {"injection": {"kind": "executor_freeze", "deployment": "orders"}, "victims": []}
+        noted = project / ".headroom" / "failures" / "1f.json"
+        for arguments in ([], ["--json"]):
+            noted.parent.mkdir(parents=True, exist_ok=True)
+            noted.write_text(json.dumps(cause))
+            result = headroom("cleanup", *arguments)
+            assert result.exit_code == 0
+            assert not noted.exists()
+            if arguments:
+                assert json.loads(result.output)["failures"] == ["executor_freeze of orders"]
+            else:
+                assert "executor_freeze of orders: over, what it hit has ended" in result.output
+
+    def test_failures_are_kept_where_something_could_not_be_ended(self, project, monkeypatch):
+        noted = project / ".headroom" / "failures" / "1f.json"
+        noted.parent.mkdir(parents=True)
+        noted.write_text("{}")
+        survived = (Ended(Process(1, 2, "executor.orders"), "survived"),)
+        monkeypatch.setattr("pipelines.owner.cleanup", lambda folder, end_owner: survived)
+        assert headroom("cleanup").exit_code == 1
+        assert noted.exists()
 
     def test_a_folder_that_a_living_command_owns_is_left_alone(self, project):
         with Owner(project / ".headroom"):
