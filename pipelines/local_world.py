@@ -136,7 +136,7 @@ def _ours(folder: Path) -> Iterator[Owner]:
     from .resources.deployment_records import Records
     from .resources.spark import MASTER, WORKER
 
-    owner = Owner(folder).acquire()
+    owner = Owner(folder).take_over()
     live = {
         f"driver.{record.name}"
         for record in Records(owner.folder / "deployments").all()

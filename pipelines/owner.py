@@ -9,7 +9,7 @@ Our own death does not take the processes along: no PR_SET_PDEATHSIG. It fires w
 the child ends, not the process; it reaches no grandchild (executors, Python workers); and it would end a job
 whose orchestrator merely restarts. A foreground command ends what it started when it leaves, also on SIGTERM
 and SIGHUP (`exit_on_signals`). After a SIGKILL everything is still marked and recorded: the next owner adopts
-it (`running`), or `cleanup` ends it.
+it (`running`), but for what would only run beside his own (`take_over`), or `cleanup` ends it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ GRACE_S = 10.0  # judgement: a broker's clean stop took 1–2 s here
 ROUNDS = 5  # judgement: a worker may start executors while it is being ended
 LOG_BYTES = 10_000_000  # judgement: one older file is kept beside it
 ROLES = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)*")
+# Everybody starts pages, sources and recordings of his own; these would go on evaluating and sending.
+ORPHANS = re.compile(r"dagster-[a-z]+|mlflow|(replay|recording)\..+")
 # What a JVM or Python needs to run at all. Everything else, tokens and cloud credentials above all, is named
 # by whoever starts the process.
 INHERITED = re.compile(
@@ -109,8 +111,14 @@ class Owner:
                 child.returncode = 0  # handed over: no longer ours to wait for, nor to be warned of
         self._children.clear()
 
+    def take_over(self) -> Owner:
+        """Take the folder, and end what an earlier owner has left and no later one adopts."""
+        self.acquire()
+        end([one for one in self.everything() if ORPHANS.fullmatch(one.role)], grace_s=GRACE_S)
+        return self
+
     def __enter__(self) -> Owner:
-        return self.acquire()
+        return self.take_over()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -171,6 +171,20 @@ def test_after_a_crash_of_ours_the_next_owner_adopts(folder: Path) -> None:
     owner.release()
 
 
+def test_what_no_later_command_adopts_ends_when_the_folder_is_taken_over(folder: Path) -> None:
+    earlier = Owner(folder).acquire()
+    kept = [earlier.start(role, SLEEP) for role in ("kafka", "driver.orders", "spark-master")]
+    pages = ("dagster-daemon", "dagster-code", "mlflow")
+    ended = [
+        earlier.start(role, SLEEP) for role in (*pages, "replay.orders-e2.events", "recording.orders-in")
+    ]
+    earlier.release()  # as if we had died
+    with Owner(folder) as owner:
+        assert set(owner.running()) == set(kept)
+        assert not any(process.alive for process in ended)
+        assert all(process.alive for process in kept)
+
+
 def test_after_a_crash_of_ours_cleanup_ends_everything_and_says_what(folder: Path) -> None:
     with owning(folder) as child:
         child.kill()

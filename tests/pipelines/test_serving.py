@@ -16,7 +16,7 @@ from pipelines import config
 from pipelines.command_line import main
 from pipelines.desk import carried_out
 from pipelines.desk_line import DeskClient
-from pipelines.owner import holder, owner_id
+from pipelines.owner import Owner, holder, owner_id
 from pipelines.processes import marked
 from pipelines.serving import served
 from profiling_jobs.driver.orders import write_json
@@ -202,6 +202,15 @@ def test_a_folder_has_one_owner(project):
         pass
     with served(settings, **where) as office:
         assert carried_out(DeskClient(office.folder), "launch", "orders")["launched"]
+
+
+def test_pages_that_a_killed_owner_has_left_do_not_run_beside_the_new_ones(project):
+    earlier = Owner(project / ".headroom").acquire()
+    daemon = earlier.start("dagster-daemon", [sys.executable, "-c", "import time; time.sleep(600)"])
+    earlier.release()
+    settings = config.load(project / "headroom.toml", environment={})
+    with served(settings, file=project / "headroom.toml", folder=project / ".headroom"):
+        assert not daemon.alive
 
 
 def test_a_simulated_clock_goes_on_where_it_was(project):
