@@ -13,7 +13,7 @@ from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.probing.copies import Copies
 from profiling_jobs.probing.probe import ProbeRun
 from profiling_jobs.probing.profiling import Profiling
-from profiling_jobs.probing.profiling_record import measurement
+from profiling_jobs.probing.profiling_record import measurement, point
 
 from . import job_plans
 from .desk_means import LOOK_S, Found, Means
@@ -165,5 +165,5 @@ def _fact(means: Means, name: str, result: Result) -> dict[str, Any]:
 
 
 def point_key(job: str, scale_out: int, rate_rps: float) -> str:
-    """How people name a profiling point: orders/e4/r30000."""
-    return f"{job}/e{scale_out}/r{rate_rps:.0f}"
+    """How people name a profiling point of any job: orders/e4/r30000."""
+    return f"{job}/{point(scale_out, rate_rps)}"

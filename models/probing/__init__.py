@@ -4,7 +4,7 @@
 and `progress` say what is known so far.
 """
 
-from .brackets import Bracket
+from .brackets import Bracket, believed
 from .budget import expected_executor_seconds, grid_executor_seconds
 from .lag import lag_slope, processed_rps
 from .probe import Probe, Result, Verdict
@@ -32,6 +32,7 @@ __all__ = [
     "Verdict",
     "Estimate",
     "Bracket",
+    "believed",
     "estimates",
     "measurements",
     "Progress",

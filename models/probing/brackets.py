@@ -15,11 +15,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from .probe import Result
 
 CONTRADICTION = 0.10  # what CapacityModel merges with a wider interval; beyond it refuses
 APART = 0.25  # two estimates: six deviations at 3 % noise, so that noise alone takes nothing away; judgement
+
+
+class Shown(Protocol):
+    """What a valid result has shown, also where only that is left of it."""
+
+    @property
+    def sustained(self) -> bool: ...
+    @property
+    def value_rps(self) -> float: ...
+    @property
+    def rate_rps(self) -> float: ...
+
+
+Each = TypeVar("Each", bound=Shown)
 
 
 @dataclass(frozen=True)
@@ -59,7 +74,7 @@ def bracket_of(results: Sequence[Result]) -> Bracket:
     )
 
 
-def believed(results: Sequence[Result]) -> tuple[Result, ...]:
+def believed(results: Sequence[Each]) -> tuple[Each, ...]:
     """Which valid results of one scale-out stand, the odd ones left aside? None where that cannot be told."""
     kept = list(results)
     while found := _contradiction(kept):
@@ -73,9 +88,10 @@ def believed(results: Sequence[Result]) -> tuple[Result, ...]:
     return tuple(kept)
 
 
-def _contradiction(results: Sequence[Result]) -> tuple[Result, Result] | None:
+def _contradiction(results: Sequence[Each]) -> tuple[Each, Each] | None:
     """The pair that contradicts itself most: what could be done, and what says it could not."""
-    worst, pair = 1.0, None
+    worst: float = 1.0
+    pair: tuple[Each, Each] | None = None
     for able in results:
         for short in results:
             if short.sustained or short is able:

@@ -1,7 +1,8 @@
 """From which data are the models of a job made?
 
     workload    arrivals: recordings, and what the loop has seen since (workload_history)
-    capacity    the newest profile, without what it has contradicted itself, and live stretches
+    capacity    the profile: of each size the newest search (profiling_record), without what it has
+                contradicted itself, and live stretches
     latency     the same measurements, where a latency was measured
     recovery    every failure and change of the scale-out that was lived through, drills first of all; a
                 drill teaches the standstill that it amounts to (standstill), which needs the capacity
@@ -42,7 +43,7 @@ class Measured:
     measurements: tuple[Measurement, ...]
     overheads_s: Mapping[int, float] | Unknown
     profile: str | None
-    """Which search they come from; None: only the live job has shown anything."""
+    """The newest search; None: there was none."""
     from_s: float | None
     to_s: float | None
     in_recovery: int = 0
@@ -56,14 +57,13 @@ def measured(store: Store, job: str) -> Measured:
     kept = store.measurements(job)
     document = store.document(job, profiling_record.DOCUMENT)
     session = None if document is None else str(document["session"])
-    found = profiling_record.measured(store, job)
-    profile = (
-        tuple(one for _, _, one in kept if one.origin == "profile") if isinstance(found, Unknown) else found
-    )
+    found = profiling_record.in_force(store, job)
+    probed = () if isinstance(found, Unknown) else found
+    profile = tuple(one for _, one in probed)
     lived = [(at_s, one) for _, at_s, one in kept if one.origin == "live"]
     calm = [(at_s, one) for at_s, one in lived if not _recovering(at_s, one, store.events(job))]
     agreed = [(at_s, one) for at_s, one in calm if not _contradicts(one, profile)]
-    times = [at_s for _, at_s, one in kept if one.origin == "profile"] + [at_s for at_s, _ in agreed]
+    times = [at_s for at_s, _ in (*probed, *agreed)]
     return Measured(
         measurements=(*profile, *(one for _, one in agreed)),
         overheads_s=profiling_record.overheads_s(store, job),

@@ -222,8 +222,8 @@ class Profiling:
         self.state = probing.tell(self.state, result)
         self._purse.running.pop(probe.number, None)
         self._purse.spent = self.state.spent
-        self._record.save(self.state)
         self._record.keep(result)
+        self._record.save(self.state)
         text = f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s: "
         if result.throughput_rps is None:
             text += f"invalid, {result.reason}"

@@ -155,6 +155,22 @@ class TestPromotion:
         made = refit("capacity", PURPOSE, room)
         assert (made.version, made.champion, made.promoted) == (2, 2, True)
 
+    def test_a_new_profile_of_one_size_takes_over_there_and_leaves_the_others(
+        self, room: Room, lived: Fill
+    ) -> None:
+        lived(room.store, sizes=(1, 2, 3, 4), drills=0, hours=0)
+        purpose = replace(PURPOSE, candidates=(1, 2, 3, 4))
+        before = refit("capacity", purpose, room)
+        lived(room.store, sizes=(4,), drills=0, hours=0, seed=2)
+        made = refit("capacity", purpose, room)
+        assert (made.version, made.promoted) == (2, True)
+        assert outcomes(made)["enough_points"] == outcomes(before)["enough_points"] == "passed"
+        champions = Champions.load(room.folder, "orders")
+        assert isinstance(champions.capacity, CapacityModel)
+        assert champions.capacity.saturated_at == (1, 2, 3, 4)
+        assert isinstance(champions.engine, EngineInputs)
+        assert set(champions.engine.overhead_s) == {1, 2, 3, 4}
+
 
 class TestTraining:
     def measured(self, store: Any) -> Measured:

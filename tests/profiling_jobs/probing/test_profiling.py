@@ -28,7 +28,7 @@ from profiling_jobs.probing.copies import DOCUMENT as COPIES
 from profiling_jobs.probing.copies import Copies, Surroundings
 from profiling_jobs.probing.probe import ProbeRun, Rules
 from profiling_jobs.probing.profiling import Profiling
-from profiling_jobs.probing.profiling_record import measured
+from profiling_jobs.probing.profiling_record import measured, overheads_s
 from profiling_jobs.signals.stage_times import StageTime, guesses
 
 LIMIT = 2000
@@ -460,6 +460,33 @@ class TestProfiling:
         world = World()
         self._crash(world, after_s=400.0)
         assert not world.profile(probe_s=50.0).resumed
+
+    def test_a_search_of_one_size_leaves_what_is_known_of_the_others(self):
+        world = World()
+        first = world.profile().run()
+        second = world.profile(scale_outs=(4,)).run()
+        found = measured(world.store, "enrichment")
+        others = [one for one in probing.measurements(first) if one.scale_out != 4]
+        assert found == (*others, *probing.measurements(second))
+        assert set(overheads_s(world.store, "enrichment")) == {1, 2, 4}
+
+    def test_a_size_that_was_not_saturated_again_is_known_from_before(self):
+        world = World()
+        first = world.profile().run()
+        world.profile(scale_outs=(4,), budget_executor_seconds=400.0, first_rate_rps=100.0).run()
+        assert measured(world.store, "enrichment") == probing.measurements(first)
+
+    def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
+        world = World()
+        self._crash(world, after_s=400.0)
+        told = len(probing.State.from_json(world.store.document("enrichment", "profiling")["state"]).results)
+        world.profile(scale_outs=(4,), most_probes=2).run()
+        again = world.profile()
+        assert again.resumed
+        assert len(again.state.results) == told
+        again.run()
+        sizes = {one.scale_out for one in measured(world.store, "enrichment")}
+        assert sizes == set(overheads_s(world.store, "enrichment")) == {1, 2, 4}
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
     def test_on_ctrl_c_and_on_any_exception_all_copies_are_stopped(self, error):
