@@ -1,8 +1,8 @@
 """From which data are the models of a job made?
 
     workload    arrivals: recordings, and what the loop has seen since (workload_history)
-    capacity    the profile: of each size the newest search (profiling_record), without what it has
-                contradicted itself, and live stretches
+    capacity    the profile: of each size the newest search and the points since (profiling_record), without
+                what they have contradicted themselves, and live stretches
     latency     the same measurements, where a latency was measured
     recovery    every failure and change of the scale-out that was lived through, drills first of all; a
                 drill teaches the standstill that it amounts to (standstill), which needs the capacity

@@ -4,8 +4,10 @@ Each valid result is a measurement in the store, named by its search, its number
 "profiling" holds the newest search (models.probing.State), the batches that were seen, and the searches that
 were interrupted and put aside for another one. The measurement comes first: what the search knows is kept.
 
-A search need not visit every size. So what is known is told by size: what the newest search says that has
-saturated it, or if none has, the newest that says anything.
+A search need not visit every size, and a point may be probed alone. So what is known is told by size:
+
+    the newest search that has saturated it, or if none has, the newest that says anything
+    and the single points that were probed there since; one takes the place of the search's own result
 """
 
 from __future__ import annotations
@@ -187,7 +189,9 @@ def _standing(kept: Sequence[_Kept]) -> tuple[_Kept, ...]:
     telling = [search for search in searches if probing.believed(search)]
     saturated = [search for search in telling if not all(one.sustained for one in probing.believed(search))]
     newest = (saturated or telling or [[]])[-1]
-    return probing.believed(newest or alone)
+    since = [one for one in alone if not newest or one.at_s > newest[-1].at_s]
+    again = {one.point for one in since}
+    return probing.believed([*(one for one in newest if one.point not in again), *since])
 
 
 def _batches(document: Mapping[str, Any]) -> Batches:

@@ -177,6 +177,33 @@ class TestTraining:
         return training.measured(store, "orders")
 
     @pytest.mark.fast
+    def test_a_point_that_was_probed_again_takes_the_place_of_the_old_result(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, drills=0, hours=0)
+        before = self.measured(store).measurements
+        old = max((m for m in before if m.scale_out == 4 and not m.sustained), key=lambda m: m.offered_rps)
+        point = f"orders/e4/r{old.offered_rps:.0f}"
+        new = replace(old, throughput_rps=1.05 * old.throughput_rps)
+        store.add_measurement("orders", point, new, at_s=NOW_S - 60.0)  # the search came after it
+        assert self.measured(store).measurements == before
+        store.add_measurement("orders", point, new, at_s=NOW_S + 60.0)
+        found = self.measured(store)
+        assert set(before) ^ set(found.measurements) == {old, new}
+        assert found.to_s == NOW_S + 60.0
+        lived(store, sizes=(2,), drills=0, hours=0)  # of another size
+        assert new in self.measured(store).measurements
+
+    @pytest.mark.fast
+    def test_a_point_of_a_size_that_no_search_has_visited_joins(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, sizes=(1, 2, 4), drills=0, hours=0)
+        alone = Measurement(3, 12_000.0, 8200.0, False, duration_s=60.0)
+        store.add_measurement("orders", "orders/e3/r12000", alone, at_s=NOW_S + 60.0)
+        found = fitting.fit_capacity(self.measured(store))
+        assert not isinstance(found, Unknown)
+        assert found["figures"]["saturated_sizes"] == 4
+
+    @pytest.mark.fast
     def test_stretches_in_recovery_teach_nothing(self, lived: Fill) -> None:
         store = MemoryStore()
         lived(store, drills=0, hours=0)
