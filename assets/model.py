@@ -44,7 +44,7 @@ POINTS = dg.AssetDep("profiling_points", partition_mapping=ByJob())
 class Modelling(Protocol):
     """What the pipeline knows of jobs and registries."""
 
-    def purpose(self, job: str) -> Purpose:
+    def purpose(self, job: str, store: Store) -> Purpose:
         """What the models of this job are for."""
 
     def room(self, store: Store) -> Room:
@@ -111,7 +111,7 @@ def fitted(
     """One refit with its figures, its pictures and its checks."""
     job = context.partition_key
     try:
-        purpose = modelling.purpose(job)
+        purpose = modelling.purpose(job, store)
         made = refit(kind, purpose, modelling.room(store), draw=DRAWN[kind], run_id=context.run.run_id)
     except HeadroomError as error:
         raise dg.Failure(description=str(error), allow_retries=isinstance(error, NotReady)) from error

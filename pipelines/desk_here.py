@@ -18,12 +18,13 @@ from types import TracebackType
 from typing import Any
 
 from models import control
+from models.quantities import Unknown
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.loop import evaluation
 from profiling_jobs.loop.ground import Loop
 from profiling_jobs.signals.sampler import EVERY_S, Sampler
 
-from . import job_plans, timetable
+from . import batch_tasks, job_plans, timetable
 from .desk import Json, checked
 from .desk_means import Means
 from .desk_orders import Orders
@@ -43,7 +44,7 @@ class HereDesk:
         self._world = world = replace(world, metrics=metrics)
         self._settings, self._folder = settings, folder
         self._began_s = time.time()
-        self._tasks: dict[str, int | None] = {}
+        self._tasks: dict[str, int | Unknown] = {}
         self._unsampled: Counter[str] = Counter()
         self._turn = threading.Lock()
         self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in settings.jobs}
@@ -149,21 +150,18 @@ class HereDesk:
 
     def control_settings(self, job: str) -> control.Settings:
         """What control agrees to for this job, without models."""
-        return control_settings(job, self._settings.jobs[job], tasks=self._tasks_of(job))
+        return control_settings(
+            job, self._settings.jobs[job], tasks=batch_tasks.if_known(self._tasks_of(job))
+        )
 
-    def _tasks_of(self, job: str) -> int | None:
-        """Partitions of its input, where they bound what executors can do; asked once."""
-        if self._world.kind == "simulated":
-            return None
+    def _tasks_of(self, job: str) -> int | Unknown:
+        """The tasks of a batch, where they bound what executors can do; read from the broker once."""
         if job not in self._tasks:
-            try:
-                there = self._world.broker.topics()
-            except HeadroomError:
-                return None
-            counts = [there[topic] for topic in self._settings.jobs[job].inputs.values() if topic in there]
-            if not counts:
-                return None
-            self._tasks[job] = max(counts)
+            settings = self._settings.jobs[job]
+            there = batch_tasks.live_partitions(self._world, settings)
+            if isinstance(there, Unknown):
+                return batch_tasks.known(self._world.store, job)
+            self._tasks[job] = batch_tasks.learnt(self._world, job, settings, there)
         return self._tasks[job]
 
     def _check(self, job: str) -> None:

@@ -15,7 +15,7 @@ from profiling_jobs.probing.probe import ProbeRun
 from profiling_jobs.probing.profiling import Profiling
 from profiling_jobs.probing.profiling_record import measurement, point
 
-from . import job_plans
+from . import batch_tasks, job_plans
 from .desk_means import LOOK_S, Found, Means
 from .desk_orders import Interrupted, Order
 
@@ -24,7 +24,9 @@ def profile(means: Means, order: Order) -> Found:
     """Search the capacity, from where the last search was interrupted."""
     world, name, job = means.world, order.job, means.job(order)
     template = job_plans.live_plan(name, job, folder=means.folder)
-    search = job_plans.search(name, job, means.settings.spark)
+    partitions = world.partitions(template)
+    tasks = batch_tasks.if_known(batch_tasks.learnt(world, name, job, partitions))
+    search = job_plans.search(name, job, means.settings.spark, tasks=tasks)
     try:
         if sizes := order.details.get("scale_outs"):
             search = replace(search, scale_outs=tuple(sizes))
@@ -46,7 +48,7 @@ def profile(means: Means, order: Order) -> Found:
         template,
         search,
         means.around_until_blackout(order),
-        partitions=world.partitions(template),
+        partitions=partitions,
         rules=job_plans.rules(job),
         progress=progress,
     )

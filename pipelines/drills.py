@@ -19,7 +19,7 @@ from profiling_jobs.learning.engine_inputs import EngineInputs
 from profiling_jobs.ports import Store
 from profiling_jobs.probing import profiling_record
 
-from . import job_plans, timetable
+from . import batch_tasks, job_plans, timetable
 from .settings import JobSettings
 
 SHARES = (0.5, 0.75)
@@ -40,7 +40,9 @@ def known_models(
         overheads = profiling_record.overheads_s(store, name)
         if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
             return None
-        capacity, engine = CapacityModel.fit(found), EngineInputs(overheads, limit, job.trigger_s)
+        tasks = batch_tasks.if_known(batch_tasks.known(store, name))
+        capacity = CapacityModel.fit(found, tasks=tasks)
+        engine = EngineInputs(overheads, limit, job.trigger_s)
         downtime = Unknown("there is no champion")
     if isinstance(engine, Unknown):
         return None

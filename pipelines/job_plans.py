@@ -88,8 +88,10 @@ def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
     )
 
 
-def search(name: str, job: JobSettings, spark: SparkSettings) -> probing.Settings:
-    """What a search is asked to do."""
+def search(
+    name: str, job: JobSettings, spark: SparkSettings, *, tasks: int | None = None
+) -> probing.Settings:
+    """What a search is asked to do. `tasks`: of a batch, where they bound what executors can do."""
     sizes = job.profile_scale_outs or probing.grid_scale_outs(
         job.scale_out_min,
         job.scale_out_max,
@@ -107,6 +109,7 @@ def search(name: str, job: JobSettings, spark: SparkSettings) -> probing.Setting
             first_guess=None if stepped else job.profile_guess_rps,
             most_probes=job.profile_most_probes,
             budget_executor_seconds=job.profile_budget_executor_s,
+            tasks=tasks,
             parallel=job.profile_parallel,
             executors_at_once=spark.slots,
         )

@@ -16,7 +16,7 @@ from profiling_jobs.errors import Misconfigured
 from profiling_jobs.learning.promoting import Purpose, Room
 from profiling_jobs.ports import Store
 
-from . import config, job_loop, job_plans
+from . import batch_tasks, config, job_loop, job_plans
 from .settings import JobSettings, Settings
 
 if TYPE_CHECKING:
@@ -47,11 +47,12 @@ class Modelling:
     def __init__(self, settings: Settings, folder: Path, registry: Registry, *, page: str = "") -> None:
         self._settings, self._folder, self._registry, self._page = settings, folder, registry, page
 
-    def purpose(self, job: str) -> Purpose:
+    def purpose(self, job: str, store: Store) -> Purpose:
         if job not in self._settings.jobs:
             there = ", ".join(self._settings.jobs) or "none"
             raise Misconfigured(f"job.{job}", f"is not in headroom.toml; there are: {there}")
-        return purpose(job, self._settings.jobs[job])
+        tasks = batch_tasks.if_known(batch_tasks.known(store, job))
+        return purpose(job, self._settings.jobs[job], tasks=tasks)
 
     def room(self, store: Store) -> Room:
         return Room(store, self._registry, self._folder)

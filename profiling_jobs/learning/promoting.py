@@ -39,7 +39,7 @@ class Purpose:
     limit_records: float = math.inf
     trigger_s: float = 0.0
     tasks: int | None = None
-    """Kafka or state partitions, where capacity moves in waves."""
+    """Of a batch, where capacity moves in waves."""
     latency_bound_ms: float | None = None
     seed: int = 0
 

@@ -1,22 +1,26 @@
 """The model stage as Dagster runs it: figures, pictures, checks, and who is in charge afterwards."""
 
 import base64
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pytest
 
 from assets import checks, metadata, model
 from assets.decide import table
 from assets.figures import of_evaluation
 from assets.partitions import JOBS, POINTS
-from models.quantities import Misuse, Unknown
+from models.quantities import Measurement, Misuse, Unknown
 from models.simulation.registry import MemoryRegistry
 from models.simulation.store import MemoryStore
+from pipelines import batch_tasks, config
 from pipelines.modelling import Modelling, ModellingResource, purpose
+from pipelines.resources import mlflow_pages
 from pipelines.resources.mlflow_registry import MlflowRegistry
 from pipelines.resources.simulated_registry import SimulatedRegistry
 from pipelines.settings import JobSettings, MlflowSettings
@@ -49,7 +53,7 @@ class Workshop:
         self.folder, self.registry = folder, registry
         self.store: Store = MemoryStore()
 
-    def purpose(self, job: str) -> Purpose:
+    def purpose(self, job: str, store: Store) -> Purpose:
         return purpose(job, JOB)
 
     def room(self, store: Store) -> Room:
@@ -231,6 +235,38 @@ class TestNames:
         assert {name for names in CHECKS.values() for name in names} == set(checks.ABOUT)
 
 
+def test_the_partitions_that_the_owner_has_counted_shape_the_capacity(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """12 tasks run in two waves at 6 executors and at 8: neither carries more than the other."""
+    rng, store, folder = np.random.default_rng(1), MemoryStore(), tmp_path / ".headroom"
+    for number, size in enumerate((1, 3, 6, 8) * 3):
+        rate = 1000.0 * 12 / math.ceil(12 / size) * float(rng.normal(1.0, 0.02))
+        run = Measurement(size, 1.5 * rate, rate, False, duration_s=60.0)
+        store.add_measurement("orders", f"profile-1-{number}", run, at_s=1_763_474_400.0 + number)
+    settings = config.parse(
+        '[job.orders]\nbuild = "package.module:function"\ninputs = {events = "orders"}\n', environment={}
+    )
+    registry = SimulatedRegistry(MemoryRegistry())
+    modelling = Modelling(settings, folder, registry)
+    assert modelling.purpose("orders", store).tasks is None
+    store.save_document("orders", batch_tasks.DOCUMENT, {"schema": 1, "tasks": 12})
+    dg.materialize(
+        [model.capacity_model, *AROUND],
+        partition_key="orders",
+        instance=instance,
+        resources={"store": store, "modelling": modelling},
+    )
+    kept = registry.load("orders.capacity")
+    assert not isinstance(kept, Unknown)
+    assert mlflow_pages.parameters(kept.document)["tasks"] == "12"
+    capacity = Champions.load(folder, "orders").capacity
+    for size in (6, 8):
+        found = capacity.predict(size)
+        assert not isinstance(found, Unknown)
+        assert found.low <= 6000.0 <= found.high
+
+
 @pytest.mark.fast
 class TestResource:
     FILE = """
@@ -251,12 +287,12 @@ max_offsets_per_trigger = 5000
             dg.build_init_resource_context()
         )
         assert isinstance(made, Modelling)
-        found = made.purpose("orders")
+        found = made.purpose("orders", MemoryStore())
         assert (found.candidates, found.target_s, found.limit_records) == ((1, 2, 3, 4), 120.0, 5000.0)
         assert found.horizon_s == 60.0 + 30.0 + 120.0
         assert made.page("orders.capacity", 3) == "http://mlflow:5000/#/models/orders.capacity/versions/3"
         with pytest.raises(Misconfigured, match="there are: orders"):
-            made.purpose("clicks")
+            made.purpose("clicks", MemoryStore())
 
     def test_it_costs_nothing_until_something_is_registered(self) -> None:
         code = (

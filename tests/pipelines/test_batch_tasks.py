@@ -1,0 +1,89 @@
+"""How many tasks a batch has: counted once, and the same for decisions, searches and models."""
+
+from dataclasses import replace
+
+import pytest
+
+from models.quantities import Unknown
+from pipelines import batch_tasks, config, world
+from pipelines.desk import carried_out
+from pipelines.desk_here import HereDesk
+
+TOML = """
+[deployment]
+kind = "simulated"
+[spark]
+slots = 8
+[job.orders]
+build = "a:b"
+inputs = {events = "in"}
+outputs = {alerts = "out"}
+scale_out_max = 8
+max_offsets_per_trigger = 2000
+probe_s = 60
+warm_up_s = 10
+profile_scale_outs = [1]
+profile_most_probes = 1
+profile_budget_executor_s = 1000
+"""
+
+
+def settings(more=""):
+    return config.parse(TOML + more, environment={})
+
+
+@pytest.fixture
+def real(tmp_path):
+    """A simulated world that says it is a real one: the twin's topics have partitions, too."""
+    with world.opened(settings(), tmp_path) as there:
+        yield replace(there, kind="local")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("more", "partitions", "tasks"),
+    [
+        ("", {"events": 12}, 12),
+        ("state_partitions = 12", {"events": 12}, 12),
+        ("state_partitions = 24", {"events": 12}, 24),  # two waves of state for each one of the source
+        ("state_partitions = 4", {"events": 12}, 12),
+        ("state_partitions = 200", {"events": 12}, None),  # steps at other sizes
+        ('conf = {"spark.sql.shuffle.partitions" = "6"}', {"events": 4}, None),
+        ('inputs = {events = "in", clicks = "clicks"}', {"events": 12, "clicks": 4}, 16),
+    ],
+)
+def test_the_tasks_of_a_batch(more, partitions, tasks):
+    toml = TOML.replace('inputs = {events = "in"}\n', "") if more.startswith("inputs") else TOML
+    job = config.parse(toml + more, environment={}).jobs["orders"]
+    found = batch_tasks.counted(job, partitions)
+    assert batch_tasks.if_known(found) == tasks
+    assert isinstance(found, Unknown) == (tasks is None)
+
+
+def test_decisions_take_the_sizes_at_which_the_waves_change(real, tmp_path):
+    with HereDesk(real, settings(), tmp_path) as desk:
+        assert desk.control_settings("orders").sizes == tuple(range(1, 9))  # there is no topic yet
+        real.broker.create("in", partitions=12)
+        assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+    assert batch_tasks.known(real.store, "orders") == 12
+
+
+def test_while_the_broker_is_away_what_was_counted_before_holds(real, tmp_path):
+    batch_tasks.learnt(real, "orders", settings().jobs["orders"], {"events": 12})
+    with HereDesk(real, settings(), tmp_path) as desk:
+        assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+
+
+def test_a_search_counts_with_what_its_copies_have(real, tmp_path):
+    real.broker.create("in", partitions=6)
+    with HereDesk(real, settings(), tmp_path) as desk:
+        carried_out(desk, "profile", "orders")
+    assert real.store.document("orders", "profiling")["state"]["settings"]["tasks"] == 6
+    assert batch_tasks.known(real.store, "orders") == 6
+
+
+def test_simulated_executors_have_no_waves(tmp_path):
+    with world.opened(settings(), tmp_path) as there, HereDesk(there, settings(), tmp_path) as desk:
+        there.broker.create("in", partitions=12)
+        assert desk.control_settings("orders").sizes == tuple(range(1, 9))
+        assert isinstance(batch_tasks.known(there.store, "orders"), Unknown)
