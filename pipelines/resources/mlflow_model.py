@@ -15,7 +15,6 @@ Where nothing can be said the numbers are NaN and `unknown` says why.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -87,7 +86,7 @@ def save(path: Path, *, name: str, document: Document, picture: bytes, identity:
         signature=ModelSignature(inputs=_schema(QUESTIONS[kind]), outputs=_schema(_answer_columns(kind))),
         input_example=example(kind, document),
         pip_requirements=[f"mlflow=={mlflow.__version__}", f"numpy=={numpy.__version__}"],
-        metadata={"digest": signed},
+        metadata={"name": name, "digest": signed},
     )
     return signed
 
@@ -162,12 +161,16 @@ class Answers:
 
 def _load_pyfunc(path: str) -> Answers:
     """MLflow's entry: `path` is the model's data folder. A model that cannot be used is an error here."""
+    from mlflow.models import Model
+
+    signed = Model.load(str(Path(path).parents[1])).metadata or {}  # `MLmodel`, beside data/
+    if not {"name", "digest"} <= signed.keys():
+        raise Misuse("MLmodel", "has no name or no digest: fit the model again and promote the new version")
+    name = str(signed["name"])
     text = (Path(path) / DOCUMENT).read_text(encoding="utf-8")
-    data = json.loads(text)
-    name = str(data.get("name", ""))
+    document = opened(text, name=name, expected=str(signed["digest"]))
     kind = name.rpartition(".")[2]
-    document = read(text)["document"]
-    model = rebuilt(document, kind=kind)
+    model = document if isinstance(document, Unknown) else rebuilt(document, kind=kind)
     if isinstance(model, Unknown):
         raise Misuse(name, model.reason)
     return Answers(kind, model)

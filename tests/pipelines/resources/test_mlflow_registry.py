@@ -644,9 +644,49 @@ def test_figures_become_metrics_where_they_are_numbers_and_parameters_where_not(
     assert parameters["engine/limit_records"] == "20000.0"
 
 
-@pytest.mark.fast
-def test_a_model_that_cannot_be_used_is_an_error_for_mlflow(tmp_path: Path) -> None:
-    text, _ = mlflow_model.envelope("orders.recovery", {**documents()["recovery"], "schema": 2})
-    (tmp_path / "document.json").write_text(text)
-    with pytest.raises(Misuse, match="newer Headroom"):
-        mlflow_model._load_pyfunc(str(tmp_path))
+def _doubled(data: dict[str, Any]) -> None:
+    for one in data["document"]["model"]["measurements"]:
+        one["throughput_rps"] *= 2.0
+
+
+def _renamed(data: dict[str, Any]) -> None:
+    data["name"] = "clicks.capacity"
+
+
+@pytest.mark.parametrize(
+    ("change", "signed", "said"),
+    [
+        (_doubled, False, "was changed since it was registered"),
+        (_renamed, False, "is that of clicks.capacity"),
+        (lambda data: data.update(schema=99), False, "newer Headroom"),
+        (lambda data: data["document"].update(schema=99), True, "newer Headroom"),
+        (lambda data: data.pop("document"), False, "damaged"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_an_error_for_mlflow(
+    store: Store, change: Callable[[dict[str, Any]], object], signed: bool, said: str
+) -> None:
+    import mlflow
+
+    name = store.registered("capacity")
+    path = store.document_file(name)
+    data = read(path.read_text())
+    before = digest({"name": name, "document": data["document"]})
+    change(data)
+    path.write_text(written("data", data))
+    if signed:
+        described = path.parents[2] / "MLmodel"
+        after = digest({"name": name, "document": data["document"]})
+        described.write_text(described.read_text().replace(before, after))
+    with pytest.raises(Misuse, match=said):
+        mlflow.pyfunc.load_model(store.logged(name).artifact_location)
+
+
+def test_a_model_whose_digest_is_gone_is_an_error_for_mlflow(store: Store) -> None:
+    import mlflow
+
+    name = store.registered("capacity")
+    described = store.document_file(name).parents[2] / "MLmodel"
+    described.write_text(described.read_text().replace("digest:", "other:"))
+    with pytest.raises(Misuse, match="no name or no digest"):
+        mlflow.pyfunc.load_model(store.logged(name).artifact_location)
