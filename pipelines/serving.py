@@ -18,7 +18,7 @@ from pathlib import Path
 
 from profiling_jobs.learning import recorded_history
 
-from . import world
+from . import reconciling, world
 from .desk_here import HereDesk
 from .desk_line import DeskServer
 from .owner import Owner
@@ -72,6 +72,7 @@ def served(
         server = DeskServer(desk, owner.folder)
         stack.callback(server.close)
         server.start()
+        reconciling.begin(owner, settings, environment=pages.environment(), say=say)
         yield Office(owner, there, desk, pages, settings, file, owner.folder)
 
 

@@ -191,7 +191,7 @@ def promote(registry: Registry, folder: Path, *, job: str, kind: str, version: i
     """Make a version the champion: in the registry, and in the file that ticks read.
 
     What could not be loaded again, failed a check or was never checked is refused before anything is changed.
-    When it is interrupted between the two, `refresh` finishes it.
+    When it is interrupted between the two, `refresh` finishes it: before a refit, or as the owner starts.
     """
     name = model_name(job, kind)
     kept = registry.load(name, version=version)

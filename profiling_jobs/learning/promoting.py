@@ -83,7 +83,12 @@ def nothing_drawn(purpose: Purpose, document: Document, evidence: Evidence) -> b
 
 
 def refit(kind: str, purpose: Purpose, room: Room, *, draw: Draw = nothing_drawn, run_id: str = "") -> Made:
-    """Fit one kind of model from what is known, check it, register it, and put it in charge if it may."""
+    """Fit one kind of model from what is known, check it, register it, and put it in charge if it may.
+
+    First of all what is in charge in the registry takes charge here, too: somebody may have gone back to an
+    older version, or a promotion was interrupted.
+    """
+    champions.refresh(room.registry, room.folder, purpose.job)
     before = Champions.load(room.folder, purpose.job)
     document = fitted(kind, purpose, room.store, before)
     evidence = evidence_of(purpose, room.store, before)

@@ -12,16 +12,20 @@ import urllib.request
 import pytest
 from click.testing import CliRunner
 
+from models.simulation.store import MemoryStore
 from pipelines import config
 from pipelines.command_line import main
 from pipelines.desk import carried_out
 from pipelines.desk_line import DeskClient
 from pipelines.owner import Owner, holder, owner_id
 from pipelines.processes import marked
+from pipelines.resources.mlflow_registry import MlflowRegistry
 from pipelines.serving import served
 from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import NotReady, Unsafe
 from profiling_jobs.learning import recorded_history, workload_history
+from profiling_jobs.learning.champions import Champions
+from profiling_jobs.learning.promoting import Purpose, Room, refit
 from profiling_jobs.recording.recorded import Slice, slice_file
 
 TOML = """
@@ -161,6 +165,37 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
             grid = workload_history.history(office.world.store, "orders")
     assert grid.values.tolist() == [50.0] * 4
     assert said == ["orders: 40 s of recorded arrivals count for its history"]
+
+
+def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_next_start_on(project, lived):
+    folder, file = project / ".headroom", project / "headroom.toml"
+    settings, said = config.load(file, environment={}), []
+    room = Room(MemoryStore(), MlflowRegistry.of(settings.mlflow, folder), folder)
+    for seed in (1, 2):
+        lived(room.store, hours=0, drills=0, seed=seed)
+        assert refit("capacity", Purpose("orders", 270.0, tuple(range(1, 9))), room).champion == seed
+    room.registry.promote("orders.capacity", 1)  # as anybody can on MLflow's pages
+    with served(settings, file=file, folder=folder, say=said.append):
+        assert Champions.load(folder, "orders").versions == {"capacity": 2}  # nobody has to wait for it
+        until = time.monotonic() + 90.0
+        while not said:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert Champions.load(folder, "orders").versions == {"capacity": 1}
+    assert said == ["orders.capacity version 1 is in charge in MLflow, and now of decisions too"]
+
+
+def test_a_registry_that_cannot_be_read_is_said_and_serving_goes_on(project):
+    (project / ".headroom").mkdir()
+    (project / ".headroom" / "mlflow.sqlite").write_text("this is no database")
+    settings, said = config.load(project / "headroom.toml", environment={}), []
+    with served(settings, file=project / "headroom.toml", folder=project / ".headroom", say=said.append):
+        until = time.monotonic() + 90.0
+        while not said:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    assert len(said) == 1
+    assert "mlflow.sqlite is damaged or no database" in said[0]
 
 
 def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):

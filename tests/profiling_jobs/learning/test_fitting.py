@@ -171,6 +171,20 @@ class TestPromotion:
         assert isinstance(champions.engine, EngineInputs)
         assert set(champions.engine.overhead_s) == {1, 2, 3, 4}
 
+    def test_what_was_put_in_charge_by_hand_is_in_charge_before_anything_is_compared_with_it(
+        self, room: Room, lived: Fill, muddled: Fill
+    ) -> None:
+        lived(room.store, sizes=(1, 2, 4))
+        assert refit("capacity", PURPOSE, room).champion == 1
+        lived(room.store, seed=2)
+        assert refit("capacity", PURPOSE, room).champion == 2
+        room.registry.promote("orders.capacity", 1)  # as anybody can on MLflow's pages
+        room = replace(room, store=MemoryStore())
+        muddled(room.store)
+        made = refit("capacity", PURPOSE, room)
+        assert "Version 1 stays in charge" in made.said
+        assert Champions.load(room.folder, "orders").versions == {"capacity": 1}
+
 
 class TestTraining:
     def measured(self, store: Any) -> Measured:
