@@ -52,7 +52,7 @@ def _load(axes: style.Axes, at: Sequence[float], evaluations: Sequence[Evaluatio
     axes.plot(at, peak, color=style.ORANGE, lw=1.2, ls=(0, (4, 2)), zorder=3)
     axes.plot(at, arrival, color=style.INK, lw=1.6, zorder=4)
     known = [v for v in (*arrival, *used, *peak) if not math.isnan(v)]
-    axes.set_ylim(0, max(known, default=1.0) * 1.15)
+    axes.set_ylim(0, max([1.0, *known]) * 1.15)
     named = (
         ("arriving", style.INK),
         ("highest expected", style.ORANGE),

@@ -120,6 +120,9 @@ CASES: dict[str, Callable[[], bytes]] = {
         job="orders",
     ),
     "timeline of one": lambda: pictures.timeline([evaluation(0)], job="orders"),
+    "timeline of a job to which nothing has come": lambda: pictures.timeline(
+        [evaluation(0, observation={"arrival_rps": 0.0}, capacity={}, forecast={})], job="orders"
+    ),
     "timeline of nothing": lambda: pictures.timeline([], job="orders"),
 }
 

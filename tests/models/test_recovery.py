@@ -19,7 +19,8 @@ unhurried = settings(deadline=None)  # a busy machine is no failure
 RATE = st.integers(0, 40).map(lambda x: x * 25.0)
 RATES = st.lists(RATE, min_size=4, max_size=40)
 SECONDS = st.floats(0.0, 20.0)
-JOB = {"capacity_rps": st.floats(50.0, 3000.0), "downtime_s": SECONDS, "lag_records": st.floats(0.0, 5000.0)}
+LAG = st.one_of(st.just(0.0), st.floats(1e-3, 5000.0))  # one of 1e-83 records rounds away beside any arrival
+JOB = {"capacity_rps": st.floats(50.0, 3000.0), "downtime_s": SECONDS, "lag_records": LAG}
 
 
 @pytest.fixture(params=["UTC", "Europe/Berlin", "America/New_York"])
@@ -118,9 +119,7 @@ def crawl(rates, *, capacity, downtime_s, backlog, dt=1 / 64):
 
 
 @unhurried
-@given(
-    rates=RATES, capacity=st.floats(50.0, 2000.0), downtime_s=st.floats(0.0, 12.0), lag=st.floats(0.0, 5000.0)
-)
+@given(rates=RATES, capacity=st.floats(50.0, 2000.0), downtime_s=st.floats(0.0, 12.0), lag=LAG)
 def test_it_agrees_with_working_through_the_backlog_bit_by_bit(rates, capacity, downtime_s, lag):
     slow = crawl(rates, capacity=capacity, downtime_s=downtime_s, backlog=lag)
     fast = float(recovery_seconds(rates, capacity_rps=capacity, downtime_s=downtime_s, lag_records=lag))
@@ -146,7 +145,7 @@ class TestProperties:
         assert less_s >= downtime_s
 
     @unhurried
-    @given(rates=RATES, downtime_s=SECONDS, lag=st.floats(0.0, 5000.0), replay_s=SECONDS)
+    @given(rates=RATES, downtime_s=SECONDS, lag=LAG, replay_s=SECONDS)
     def test_more_executors_never_lengthen_it(self, rates, downtime_s, lag, replay_s):
         capacity = np.linspace(0.0, 3000.0, 61)
         answer = recovery_seconds(
