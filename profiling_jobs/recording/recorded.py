@@ -15,6 +15,7 @@ whatever else lies under data/ is the rest of an attempt that was cut short.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,9 +29,11 @@ from models.quantities import Unknown
 
 from ..driver.orders import read_json
 from ..errors import Misconfigured, Unsafe
+from . import stamps
 
 LOCK = "recording.lock"
 """Held by whoever records into the folder."""
+SETTLE_S = 1.0  # judgement: records that were sent in time arrive, and clocks differ
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,12 @@ class Slice:
     plain_bytes: int
     """Before compression."""
     arrivals: Mapping[int, int]
-    """Second since the epoch -> records with a broker timestamp in it."""
+    """Second since the epoch -> records with a timestamp in it, whatever it says."""
     names: tuple[str, ...]
     missing: int = 0
     """Offsets that retention had deleted before they were read."""
+    seen_s: float = math.inf
+    """When all of it was there, by our clock."""
 
     def files(self, folder: Path) -> tuple[Path, ...]:
         """Where its records are."""
@@ -81,6 +86,7 @@ class Slice:
             arrivals=_whole(data["arrivals"]),
             names=tuple(data["names"]),
             missing=int(data["missing"]),
+            seen_s=float(data.get("seen_s", math.inf)),
         )
 
 
@@ -147,7 +153,8 @@ class Recorded:
     @property
     def ends(self) -> dict[int, int]:
         """Where the next slice begins in each partition."""
-        return {**self.first, **(self.slices[-1].ends if self.slices else {})}
+        last = self.slices[-1].ends if self.slices else {}
+        return {**last, **{part: max(at, last.get(part, at)) for part, at in self.first.items()}}
 
     @property
     def records(self) -> int:
@@ -172,11 +179,17 @@ class Recorded:
     @property
     def arrivals(self) -> dict[int, int]:
         """Second since the epoch -> records that arrived in it; seconds without any are left out."""
-        total: dict[int, int] = {}
-        for piece in self.slices:
-            for second, count in piece.arrivals.items():
-                total[second] = total.get(second, 0) + count
-        return total
+        first, end = self._span
+        return stamps.placed((piece.arrivals for piece in self.slices), first=first, end=end)
+
+    @property
+    def _span(self) -> tuple[int, int]:
+        """The first second in which its records can have arrived, and the first one that is too late."""
+        end_s = self.until_s
+        if self.ended != "complete" and self.slices:
+            end_s = min(end_s, self.slices[-1].seen_s + SETTLE_S)
+        first = math.floor(self.from_s)
+        return first, max(first + 1, math.ceil(end_s))
 
     @property
     def covered_s(self) -> float:
@@ -191,7 +204,7 @@ class Recorded:
 
         A second without records is a rate of zero. The one in which a recording was cut short is left out, it
         was seen in part. With retention's gaps nothing can be said: the seconds that are incomplete are not
-        known.
+        known. Nor where timestamps are not worth much; a few strays count where their neighbours do.
         """
         if self.missing:
             return Unknown(
@@ -201,10 +214,19 @@ class Recorded:
         seconds = self.arrivals
         if not seconds:
             return Unknown(f"nothing of {self.topic} has been recorded yet")
+        begin, end = self._span
+        far = sum(stamps.far(piece.arrivals, first=begin, end=end) for piece in self.slices)
+        if far > max(1.0, stamps.STRAYS * self.records):
+            return Unknown(
+                f"{100.0 * far / self.records:.1f} % of the records of {self.topic} are stamped more than "
+                f"{stamps.CLOCKS_S:.0f} s outside of the time in which they were recorded: their producers "
+                "set the timestamps (CreateTime); to know when records arrive, set "
+                "message.timestamp.type=LogAppendTime on the topic and record again"
+            )
         first, last = min(seconds), max(seconds)
         if self.ended == "complete":  # whole seconds that were asked for and in which nothing came
-            first = min(first, int(np.ceil(self.from_s)))
-            last = max(last, int(np.floor(self.until_s)) - 1)
+            first = min(first, math.ceil(self.from_s))
+            last = max(last, math.floor(self.until_s) - 1)
         elif last == first:
             return Unknown(f"{self.topic} was recorded for less than two seconds")
         else:

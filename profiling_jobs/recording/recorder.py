@@ -6,8 +6,10 @@ crash what was not entered is deleted and copied again from the same offsets. No
 broker: the recording knows by itself where it stands.
 
 The recording covers whole seconds by broker timestamp: [from, until) is translated into offsets by the
-broker, the end only once it is over. It stops at a size limit before the limit is passed, and when the disk
-is full it says how far it came and can go on once there is room.
+broker, the end only once it is over. The broker answers with the first record that is stamped so late, and
+that may be a stray one (profiling_jobs.recording.stamps): both ends are where most records turn. It stops at
+a size limit before the limit is passed, and when the disk is full it says how far it came and can go on once
+there is room.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from models.arguments import number, whole
 
 from ..driver.orders import write_json
 from ..errors import HeadroomError, Misconfigured, NotReady, Unsafe
-from .recorded import LOCK, Recorded, Slice, data_folder, slice_file
+from .recorded import LOCK, SETTLE_S, Recorded, Slice, data_folder, slice_file
+from .stamps import CLOCKS_S, in_log_order, turn
 
 SLICE_S = 5.0  # judgement: a slice costs about a second beside its records, and is what a crash loses
 SLICE_RECORDS = 250_000  # judgement: with …
 SLICE_BYTES = 32 * 2**20  # … this, what a replay can hold in memory
 FIRST_RECORDS = 20_000  # until their size is known
-SETTLE_S = 1.0  # judgement: records that were sent in time arrive, and clocks differ
+LOOK_RECORDS = 200  # judgement: of a partition, to see whether it has turned; then twice as many …
 ATTEMPTS = 5  # of one slice; with the pauses below longer than a broker's restart
 PAUSE_S = 5.0
 SPARE_BYTES = 2**20  # for the entries, which must still fit when the records do not
@@ -96,6 +99,13 @@ class Recorder:
         self._sleep = sleep
         self._say = say
         self._last_slice_s = -math.inf
+        self._before: Ends = {}
+        """What had arrived when it began: the rest is part of it, whatever its timestamps say."""
+        self._sure: Ends = {}
+        """What has arrived in time, whatever its timestamps say."""
+        self._all: Ends | None = None
+        """What had arrived when the time was over: the rest came too late, whatever its timestamps say."""
+        self._look = LOOK_RECORDS
 
     def run(self) -> Recorded:
         """Record until the time is over or the size is reached. Run again, it goes on where it stopped."""
@@ -120,18 +130,10 @@ class Recorder:
                 from_s = float(math.ceil(self._now_s()))
             self._sleep(max(0.0, from_s + SETTLE_S - self._now_s()))
             first, there = self._offsets.at(from_s), self._offsets.starts()
+            self._before = self._offsets.ends()
             for name in ("slices", "data"):
                 (self._folder / name).mkdir(exist_ok=True)
-            write_json(
-                self._folder / "recording.json",
-                {
-                    "schema": 1,
-                    "topic": self._request.topic,
-                    "from_s": from_s,
-                    "until_s": from_s + self._request.duration_s,
-                    "first": {str(part): max(at, there[part]) for part, at in first.items()},
-                },
-            )
+            self._write_head(from_s, {part: max(at, there[part]) for part, at in first.items()})
         recorded = Recorded.read(self._folder)
         if recorded.topic != self._request.topic:
             raise Misconfigured(
@@ -149,6 +151,18 @@ class Recorder:
             return replace(recorded, ended="")
         return recorded
 
+    def _write_head(self, from_s: float, first: Ends) -> None:
+        write_json(
+            self._folder / "recording.json",
+            {
+                "schema": 1,
+                "topic": self._request.topic,
+                "from_s": from_s,
+                "until_s": from_s + self._request.duration_s,
+                "first": {str(part): at for part, at in first.items()},
+            },
+        )
+
     def _clear_rest(self, recorded: Recorded) -> None:
         kept = {data_folder(self._folder, piece.number).name for piece in recorded.slices}
         for rest in (self._folder / "data").iterdir():
@@ -160,14 +174,23 @@ class Recorder:
             return recorded
         now_s, position = self._now_s(), recorded.ends
         over = now_s >= recorded.until_s + SETTLE_S
-        goal, head, there = self._patiently(recorded, lambda: self._asked(recorded.until_s))
+        at, head, there = self._patiently(recorded, lambda: self._asked(recorded.until_s))
+        seen_s = self._now_s()
+        if now_s + CLOCKS_S <= recorded.until_s:
+            self._sure = head
+        if over and self._all is None:
+            self._all = head
+        most_yet = self._all or head
+        goal = {
+            part: min(max(end, self._sure.get(part, 0)), most_yet.get(part, 0)) for part, end in at.items()
+        }
         # Partitions that came in the meantime are recorded from their beginning.
         position = {**dict.fromkeys(goal, 0), **position}
         self._check_same_topic(position, head)
         starts = {part: max(at, min(there.get(part, 0), goal.get(part, at))) for part, at in position.items()}
         backlog = sum(max(0, goal[part] - starts[part]) for part in goal)
         if backlog == 0 and over:
-            return self._end(recorded, "complete")
+            return recorded if self._goes_on(recorded, starts) else self._end(recorded, "complete")
         most = self._most(recorded)
         if backlog == 0 or (not over and backlog < most and now_s < self._last_slice_s + SLICE_S):
             self._sleep(0.2)
@@ -179,6 +202,12 @@ class Recorder:
         ends = portion({part: (starts[part], max(starts[part], goal[part])) for part in goal}, most=allowed)
         missing = sum(starts[part] - at for part, at in position.items())
         piece = self._copied(recorded, starts, ends, missing)
+        if later := self._begins_later(recorded, piece):
+            shutil.rmtree(data_folder(self._folder, piece.number))
+            first = {**recorded.first, **later}
+            self._write_head(recorded.from_s, first)
+            return replace(recorded, first=first)
+        piece = replace(piece, seen_s=seen_s)
         limit = self._request.max_bytes
         if limit is not None and recorded.bytes + piece.bytes > limit:
             shutil.rmtree(data_folder(self._folder, piece.number))
@@ -189,6 +218,40 @@ class Recorder:
     def _asked(self, until_s: float) -> tuple[Ends, Ends, Ends]:
         goal = self._offsets.at(until_s)
         return goal, self._offsets.ends(), self._offsets.starts()
+
+    def _begins_later(self, recorded: Recorded, piece: Slice) -> dict[int, int]:
+        """Where partitions of which nothing is recorded yet turn, if this slice would begin too early."""
+        from_us = round(recorded.from_s * 1e6)
+        new = {
+            part
+            for part, at in recorded.first.items()
+            if piece.starts.get(part) == at < self._before.get(part, 0)
+        }
+        found = {}
+        for part, (offsets, times) in (in_log_order(piece.files(self._folder)) if new else {}).items():
+            early = turn(times, from_us) if part in new else 0
+            if early:
+                turns = int(offsets[early]) if early < offsets.size else piece.ends[part]
+                found[part] = min(turns, self._before[part])
+        return found
+
+    def _goes_on(self, recorded: Recorded, starts: Ends) -> bool:
+        """Whether records that came in time lie behind the first one that is stamped too late."""
+        looked = {part: min(at + self._look, (self._all or {}).get(part, 0)) for part, at in starts.items()}
+        looked = {part: end for part, end in looked.items() if end > starts[part]}
+        if not looked:
+            return False
+        piece = self._copied(recorded, {part: starts[part] for part in looked}, looked, 0)
+        read = in_log_order(piece.files(self._folder))
+        shutil.rmtree(data_folder(self._folder, piece.number))
+        until_us = round(recorded.until_s * 1e6)
+        ends = {}
+        for part, (offsets, times) in read.items():
+            if in_time := turn(times, until_us):
+                ends[part] = int(offsets[in_time]) if in_time < offsets.size else looked[part]
+        self._sure = {**self._sure, **ends}
+        self._look = min(2 * self._look, self._most(recorded))  # one far ahead has hidden many
+        return bool(ends)
 
     def _patiently(self, recorded: Recorded, question: Callable[[], Answer]) -> Answer:
         for _ in range(1, ATTEMPTS):

@@ -28,10 +28,14 @@ class Killed(BaseException):
 
 
 class Topic:
-    """A topic in memory on a clock of its own: per partition the timestamps of its records."""
+    """A topic in memory on a clock of its own: per partition the timestamps of its records.
+
+    They arrive at these moments, unless their producers say anything else (`said`).
+    """
 
     def __init__(self, timestamps: list[list[float]]) -> None:
         self.timestamps = timestamps
+        self.arrived: dict[int, list[float]] = {}
         self.deleted = dict.fromkeys(range(len(timestamps)), 0)
         self.now = FROM_S - 0.5
         self.troubles: list[BaseException | None] = []
@@ -51,7 +55,13 @@ class Topic:
         return dict(self.deleted)
 
     def ends(self) -> dict[int, int]:
-        return {part: sum(at <= self.now for at in times) for part, times in enumerate(self.timestamps)}
+        arrived = {part: self.arrived.get(part, times) for part, times in enumerate(self.timestamps)}
+        return {part: sum(at <= self.now for at in times) for part, times in arrived.items()}
+
+    def said(self, part: int, stamp: Callable[[int, float], float]) -> None:
+        """What producers say: number of the record in the partition and when it arrives -> its timestamp."""
+        self.arrived[part] = self.timestamps[part]
+        self.timestamps[part] = [stamp(number, at) for number, at in enumerate(self.arrived[part])]
 
     def at(self, at_s: float) -> dict[int, int]:
         ends = self.ends()
@@ -329,3 +339,100 @@ def test_a_portion_moves_on_and_is_never_too_large(spans: dict[int, tuple[int, i
 def test_a_request_nobody_can_fulfil_is_refused_by_name(tmp_path: Path, wrong: dict[str, float]) -> None:
     with pytest.raises(Misuse, match=next(iter(wrong))):
         Request(**{"topic": "orders", "folder": tmp_path, "duration_s": 10.0, **wrong})  # type: ignore[arg-type]
+
+
+HOUR_S = 3600.0
+AHEAD, BEHIND, NEVER = FROM_S + HOUR_S, FROM_S - 24 * HOUR_S, -0.001
+
+
+def one(number: int, stray: float) -> Callable[[int, float], float]:
+    return lambda index, at: stray if index == number else at
+
+
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize("stray", [AHEAD, BEHIND, 0.0, NEVER])
+def test_one_stray_timestamp_changes_neither_what_is_recorded_nor_its_rate(
+    tmp_path: Path, stray: float, past: bool
+) -> None:
+    topic = steady()
+    topic.said(1, one(90, stray))  # it arrives with its neighbours
+    topic.said(2, one(20, stray))  # before the recording begins
+    topic.now = FROM_S + 500.0 if past else topic.now
+    recorded = recording(topic, tmp_path / "r", from_s=FROM_S).run()
+    assert (recorded.ended, recorded.missing) == ("complete", 0)
+    assert sorted(offsets(recorded)) == expected(steady())
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.size, rate.sum()) == (FROM_S, 20, 1200.0)
+    assert np.abs(rate - 60.0).max() <= 1.0
+    assert recorded.covered_s == 20.0
+
+
+@pytest.mark.parametrize("stray", [AHEAD, FROM_S + 100.0, BEHIND, 0.0, NEVER])
+def test_a_stray_timestamp_does_not_say_how_far_a_recording_came_that_was_cut_short(
+    tmp_path: Path, stray: float
+) -> None:
+    topic = steady(seconds=205.0)
+    topic.said(1, one(70, stray))
+    topic.troubles = [*[None] * 10, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, tmp_path / "r", duration_s=200.0).run()
+    recorded = Recorded.read(tmp_path / "r")
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.size) == (FROM_S, max(recorded.arrivals) - FROM_S)
+    assert 5.0 < recorded.covered_s <= topic.now + 1.0 - FROM_S
+    assert rate[:-3].mean() == pytest.approx(60.0, rel=0.02)
+    assert sum(recorded.arrivals.values()) == recorded.records
+
+
+def test_a_partition_with_a_stray_timestamp_is_recorded_while_the_time_is_not_over(tmp_path: Path) -> None:
+    topic = steady(2.0, seconds=305.0)
+    topic.said(1, one(24, AHEAD))
+    topic.troubles = [*[None] * 12, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, tmp_path / "r", duration_s=300.0).run()
+    ends = Recorded.read(tmp_path / "r").ends
+    assert FROM_S + 30.0 < topic.now < FROM_S + 240.0
+    assert ends[1] == pytest.approx(ends[0], abs=2)
+    recorded = recording(topic, tmp_path / "r", duration_s=300.0).run()
+    assert sorted(offsets(recorded)) == expected(steady(2.0, seconds=305.0), seconds=300.0)
+
+
+@pytest.mark.parametrize("off_s", [-600.0, 600.0])
+def test_of_many_records_that_are_stamped_wrongly_no_rate_is_said(tmp_path: Path, off_s: float) -> None:
+    topic = steady(seconds=60.0)
+    topic.said(0, lambda number, at: at + off_s * (number % 10 == 0))  # one producer of ten
+    recorded = recording(topic, tmp_path / "r").run()
+    assert recorded.records == pytest.approx(1200, abs=2)
+    reason = recorded.rate_rps().reason  # type: ignore[union-attr]
+    assert "3.3 % of the records of orders are stamped" in reason
+    assert "CreateTime" in reason
+    assert "message.timestamp.type=LogAppendTime" in reason
+
+
+def test_a_producer_whose_clock_is_late_does_not_keep_a_recording_from_its_end(tmp_path: Path) -> None:
+    topic = steady(seconds=200.0)
+    topic.said(0, lambda number, at: at - HOUR_S)
+    recorded = recording(topic, tmp_path / "r").run()
+    assert recorded.ended == "complete"
+    assert topic.now < FROM_S + 30.0
+
+
+def test_a_producer_whose_clock_is_early_is_recorded_for_no_longer_than_the_others(tmp_path: Path) -> None:
+    topic = steady(seconds=200.0)
+    for part in range(3):
+        topic.said(part, lambda number, at: at + 2.0)
+    recorded = recording(topic, tmp_path / "r").run()
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.tolist()) == (FROM_S, [60.0] * 20)
+
+
+def test_what_is_stamped_a_little_early_does_not_blur_the_edges(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    topic = Topic([(FROM_S - 2.0 + np.arange(2700) / 100).tolist() for _ in range(2)])
+    for part in range(2):
+        topic.said(part, lambda number, at: at - random.exponential(0.05))
+    recorded = recording(topic, tmp_path / "r").run()
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.size) == (FROM_S, 20)
+    assert rate.mean() == pytest.approx(200.0, rel=0.01)
+    assert np.abs(rate - 200.0).max() < 20.0

@@ -1,0 +1,80 @@
+"""When did a record arrive, where some timestamps are wrong?
+
+Unless a topic says otherwise (message.timestamp.type=CreateTime) its timestamps are what producers say. Most
+are right within a moment. A wrong clock, a record that was kept back, or none set at all puts others hours or
+decades off, and nothing may hang on a single one of them. What has really happened is the order of the log:
+a record arrived when its neighbours did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+CLOCKS_S = 60.0  # judgement: clocks that somebody looks after differ by less
+STRAYS = 0.01  # judgement: of all records; where more are wrong, the others need not be right either
+
+Whole = NDArray[np.int64]
+
+
+def turn(stamps_us: Whole, at_us: int) -> int:
+    """How many records of a log come before this moment: so many that the fewest timestamps contradict it.
+
+    The i for which #(stamps[:i] < at) + #(stamps[i:] ≥ at) is largest, the first of equals.
+    """
+    return int(np.argmax(np.concatenate([[0], np.cumsum(np.where(stamps_us < at_us, 1, -1))])))
+
+
+def placed(pieces: Iterable[Mapping[int, int]], *, first: int, end: int) -> dict[int, int]:
+    """Second -> records, of arrivals piece by piece: all are from `first` on and before `end`.
+
+    What is stamped otherwise counts amid the rest of its piece.
+    """
+    total: dict[int, int] = {}
+    amid = first
+    for arrivals in pieces:
+        inside = {second: count for second, count in arrivals.items() if first <= second < end}
+        amid = _middle(inside) if inside else amid
+        if strays := sum(arrivals.values()) - sum(inside.values()):
+            inside[amid] = inside.get(amid, 0) + strays
+        for second, count in inside.items():
+            total[second] = total.get(second, 0) + count
+    return total
+
+
+def far(arrivals: Mapping[int, int], *, first: int, end: int) -> int:
+    """How many records are stamped so far outside of [first, end) that no clock is only a little off."""
+    near = first - CLOCKS_S, end + CLOCKS_S
+    return sum(count for second, count in arrivals.items() if not near[0] <= second < near[1])
+
+
+def in_log_order(files: Iterable[Path]) -> dict[int, tuple[Whole, Whole]]:
+    """Partition -> offsets and timestamps in microseconds of what these files of a recording hold."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ..replay.sources import as_times
+
+    wanted = ["partition", "offset", "timestamp"]
+    tables = [pq.ParquetFile(file).read(columns=wanted) for file in files]
+    if not tables:  # offsets without records, as transactions leave them
+        return {}
+    table = pa.concat_tables(tables)
+    partition, offset = (table[name].to_numpy() for name in wanted[:2])
+    times = as_times(table["timestamp"]).cast("int64").to_numpy()
+    found = {}
+    for part in np.unique(partition).tolist():
+        rows = np.flatnonzero(partition == part)
+        rows = rows[np.argsort(offset[rows], kind="stable")]
+        found[part] = offset[rows], times[rows]
+    return found
+
+
+def _middle(arrivals: Mapping[int, int]) -> int:
+    """The second in which half of them have arrived."""
+    seconds = sorted(arrivals)
+    passed = np.cumsum([arrivals[second] for second in seconds])
+    return seconds[int(np.searchsorted(passed, passed[-1] / 2.0))]
