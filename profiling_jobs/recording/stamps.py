@@ -8,6 +8,7 @@ a record arrived when its neighbours did.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -49,6 +50,21 @@ def far(arrivals: Mapping[int, int], *, first: int, end: int) -> int:
     """How many records are stamped so far outside of [first, end) that no clock is only a little off."""
     near = first - CLOCKS_S, end + CLOCKS_S
     return sum(count for second, count in arrivals.items() if not near[0] <= second < near[1])
+
+
+def believable(arrivals: Mapping[int, int]) -> tuple[int, int]:
+    """The seconds that may be believed where nobody knows when it was: from the first, before the second.
+
+    All but a hundredth of the records at either end span some time; what is further from them than that is a
+    stray. A quiet beginning is none.
+    """
+    seconds = sorted(arrivals)
+    passed = np.cumsum([arrivals[second] for second in seconds])
+    total = int(passed[-1])
+    aside = min(math.ceil(STRAYS * total), (total - 1) // 2)
+    low = seconds[int(np.searchsorted(passed, aside, side="right"))]
+    high = seconds[int(np.searchsorted(passed, total - aside))] + 1
+    return low - (high - low), high + (high - low)
 
 
 def in_log_order(files: Iterable[Path]) -> dict[int, tuple[Whole, Whole]]:

@@ -16,15 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .. import jobs
 from ..errors import Misconfigured
 from ..recording.recorded import Recorded
+from ..recording.stamps import believable
 from .resampling import position_after, position_at
 
 BLOCK_RECORDS = 250_000  # judgement: at 100 bytes some 30 MB in each task
@@ -108,7 +110,7 @@ def _recorded(path: Path) -> Source:
 def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
     blocks: list[Block] = []
     columns: set[str] | None = None
-    bounds: list[int] = []
+    seen: dict[int, _Second] = {}
     for file in files:
         try:
             opened = pq.ParquetFile(file)
@@ -124,14 +126,14 @@ def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
                 sizes = _cut_up(opened, kept)
             blocks += [Block((str(kept),), size, group) for group, size in enumerate(sizes) if size]
             if "timestamp" in there and sizes:
-                bounds += _bounds_us(opened)
+                _add_times(opened, seen)
     if columns is None or "value" not in columns:
         raise Misconfigured(
             "source", f"{name} has no column `value`, but {', '.join(sorted(columns or ()))}: rename one"
         )
     if not blocks:
         raise Misconfigured("source", f"{name} has no records")
-    span_us = max(bounds) - min(bounds) if bounds else 0
+    span_us = _span_us(seen)
     records = sum(block.records for block in blocks)
     if records > 1:  # so many records have one gap fewer between them
         span_us = span_us * records // (records - 1)
@@ -148,13 +150,36 @@ def _cut_up(opened: pq.ParquetFile, path: Path) -> list[int]:
     return sizes
 
 
-def _bounds_us(opened: pq.ParquetFile) -> list[int]:
-    found: list[int] = []
+class _Second(NamedTuple):
+    """Its first and its last record, and how many."""
+
+    first_us: int
+    last_us: int
+    records: int
+
+
+def _add_times(opened: pq.ParquetFile, seen: dict[int, _Second]) -> None:
     for batch in opened.iter_batches(columns=["timestamp"]):
-        if len(times := batch.column(0).drop_null()):
-            ends = pc.min_max(as_times(times))
-            found += [ends["min"].value, ends["max"].value]
-    return found
+        if len(column := batch.column(0).drop_null()):
+            whole = as_times(column).cast("int64")
+            times = np.frombuffer(whole.buffers()[1], dtype=np.int64)  # `to_numpy` would import pandas
+            times = np.sort(times[whole.offset : whole.offset + len(whole)])
+            found = np.unique(times // 1_000_000, return_index=True, return_counts=True)
+            for second, begin, count in zip(*(each.tolist() for each in found), strict=True):
+                first_us, last_us = int(times[begin]), int(times[begin + count - 1])
+                known = seen.get(second, _Second(first_us, last_us, 0))
+                seen[second] = _Second(
+                    min(first_us, known.first_us), max(last_us, known.last_us), known.records + count
+                )
+
+
+def _span_us(seen: Mapping[int, _Second]) -> int:
+    """From the first record to the last. A stray one would stretch it until nearly nothing is passed over."""
+    if not seen:
+        return 0
+    first, end = believable({second: one.records for second, one in seen.items()})
+    kept = [one for second, one in seen.items() if first <= second < end]
+    return max(one.last_us for one in kept) - min(one.first_us for one in kept)
 
 
 def as_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

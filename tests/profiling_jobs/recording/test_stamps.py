@@ -43,6 +43,14 @@ def test_all_records_are_placed_in_the_time_of_the_recording(
     assert all(begin <= second < end for second in placed)
 
 
+@given(st.lists(st.integers(0, 10), min_size=200, max_size=900), st.sampled_from([-(10**9), 10**9]))
+def test_what_one_stray_says_is_not_believed_and_the_others_are(spread: list[int], off: int) -> None:
+    arrivals = {AT + second: 1 + count for second, count in enumerate(spread)}
+    first, end = stamps.believable({**arrivals, AT + off: 1})
+    assert all(first <= second < end for second in arrivals)
+    assert not first <= AT + off < end
+
+
 def test_a_stray_counts_amid_the_rest_of_its_slice() -> None:
     pieces = [{AT: 5, AT + 1: 5}, {0: 3, AT + 2: 1, AT + 3: 4, AT + 4: 1}, {AT + 10**6: 2}]
     placed = stamps.placed(pieces, first=AT, end=AT + 10)

@@ -18,7 +18,7 @@ from profiling_jobs.errors import Misconfigured
 from profiling_jobs.recording.recorded import Recorded, data_folder, slice_file
 from profiling_jobs.recording.recorder import described
 from profiling_jobs.replay import sources, tape
-from profiling_jobs.replay.resampling import MICRO
+from profiling_jobs.replay.resampling import MICRO, draw
 from profiling_jobs.replay.sources import Source, open_source
 from profiling_jobs.replay.tape import Tape, owners
 
@@ -137,6 +137,37 @@ def test_in_its_own_time_or_so_many_copies(parquet: Source) -> None:
     assert parquet.position(1_500_000, due=99, copies=Fraction(3)) == 33 * MICRO
     timeless = Source("x", parquet.blocks, 0, parquet.columns)
     assert timeless.position(10**9, due=99, copies=None) == 99 * MICRO
+
+
+@pytest.mark.parametrize("off_ms", [0, -86_400_000, 86_400_000, -AT, -AT - 1])
+def test_one_stray_timestamp_leaves_the_keys_their_shares(tmp_path: Path, off_ms: int) -> None:
+    table = numbered(6000, keys=100)
+    times = [AT + 10 * row + (off_ms if row == 3000 else 0) for row in range(6000)]
+    stamped = pa.array(times, pa.timestamp("ms", tz="UTC"))
+    at = table.schema.get_field_index("timestamp")
+    pq.write_table(table.set_column(at, "timestamp", stamped), tmp_path / "a.parquet", row_group_size=900)
+    source = open_source(str(tmp_path / "a.parquet"), folder=tmp_path)
+    assert source.span_us == pytest.approx(60e6, rel=0.001)
+    slice_us, each = 100_000, 50
+    counts = np.zeros(100)
+    for number in range(600):
+        position = source.position(number * slice_us, number * each, copies=None)
+        further = source.position((number + 1) * slice_us, (number + 1) * each, copies=None)
+        chosen = draw(position=position, advance=further - position, count=each, seed=1, number=number)
+        counts += np.bincount(chosen % 6000 % 100, minlength=100)
+    expected = 600 * each / 100
+    assert ((counts - expected) ** 2 / expected).sum() < 148.2, "chi-square, 99 degrees of freedom, 0.1 %"
+
+
+def test_a_few_records_far_from_the_others_are_part_of_the_time(tmp_path: Path) -> None:
+    table = numbered(300)
+    quiet = [AT + 1000 * row for row in (50, 150, 280)]  # then it begins: not everything uneven is wrong
+    times = pa.array(
+        [*quiet, *(AT + 300_000 + 1000 * row for row in range(297))], pa.timestamp("ms", tz="UTC")
+    )
+    at = table.schema.get_field_index("timestamp")
+    pq.write_table(table.set_column(at, "timestamp", times), tmp_path / "a.parquet")
+    assert open_source(str(tmp_path / "a.parquet"), folder=tmp_path).span_us == 546_000_000 * 300 // 299
 
 
 def test_row_groups_too_large_for_a_task_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
