@@ -32,6 +32,9 @@ class Recording(dg.Config):
     """What is asked of a recording."""
 
     seconds: float = Field(default=300.0, gt=0.0, description="How long the live input is copied.")
+    max_bytes: int | None = Field(
+        default=None, gt=0, description="Where the recording of a topic ends before its time, on the disk."
+    )
 
 
 @dg.asset(group_name=GROUP, partitions_def=JOBS, deps=[input_topics], kinds={"spark", "parquet"})
@@ -39,7 +42,9 @@ def recording(
     context: dg.AssetExecutionContext, config: Recording, desk: dg.ResourceParam[Desk]
 ) -> dg.MaterializeResult:
     """Events of the live input as Parquet, for profiling copies to read; no consumer group is touched."""
-    found = ordered(context, desk, "record", context.partition_key, seconds=config.seconds)
+    found = ordered(
+        context, desk, "record", context.partition_key, seconds=config.seconds, max_bytes=config.max_bytes
+    )
     each = found["recordings"].values()
     return dg.MaterializeResult(
         metadata={

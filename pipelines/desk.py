@@ -24,7 +24,7 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     "launch": {},
     "stop": {},
     "apply": {"epoch": "whole", "to": "whole?"},
-    "record": {"seconds": "number"},
+    "record": {"seconds": "number", "max_bytes": "whole?"},
     "profile": {"scale_outs": "wholes?", "budget_executor_s": "number?"},
     "probe": {"scale_out": "whole", "rate_rps": "number"},
     "drill": {

@@ -1,7 +1,8 @@
 """Which recordings does the workload's history not know yet, and what do they say?
 
 A recording lies in `recordings/JOB/BEGAN-INPUT`, one folder per input of the job. Whoever ends one tells it;
-one that its owner's death has cut short is found here at the next start, and counts for as long as it went.
+one that its owner's death has cut short is found here at the next start, and counts for as long as it went,
+until somebody goes on with it.
 One that is still being written is looked at again the next time.
 """
 
@@ -51,7 +52,19 @@ def tell(store: Store, job: str, recordings: Path, *, inputs: Iterable[str]) -> 
     return tuple(said)
 
 
-def _by_beginning(folder: Path) -> Mapping[str, dict[str, Path]]:
+def newest(recordings: Path, job: str) -> tuple[int, Mapping[str, Path]]:
+    """When the last recording of the job was begun, and its folders by input; none if there is none."""
+    began, folders = next(reversed(_by_beginning(recordings / job).items()), ("0", {}))
+    return int(began), folders
+
+
+def goes_on(store: Store, job: str, *, began_s: float) -> None:
+    """Somebody goes on with a recording that was cut short: what was told of it is not all there is."""
+    told = set((store.document(job, DOCUMENT) or {}).get("told", ())) - {f"{began_s:.0f}"}
+    store.save_document(job, DOCUMENT, {"schema": 1, "told": sorted(told)})
+
+
+def _by_beginning(folder: Path) -> dict[str, dict[str, Path]]:
     """When it began -> input -> folder, the oldest first."""
     found: dict[str, dict[str, Path]] = {}
     for each in folder.glob("*-*"):

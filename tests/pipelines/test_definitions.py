@@ -239,6 +239,13 @@ class TestStages:
             event.message for event in office.instance.all_logs(done.run_id) if event.message
         )
 
+    def test_what_a_recording_takes_on_the_disk_can_be_bounded(self, office):
+        done, found = office.materialised("recording", seconds=20.0, max_bytes=1)
+        assert (done.success, found["records"]) == (True, 0)
+        assert "it ended at the size limit" in "\n".join(
+            event.message for event in office.instance.all_logs(done.run_id) if event.message
+        )
+
     def test_a_decision_has_its_figures_and_its_table(self, office):
         _, found = office.materialised("decision")
         assert found["said"].startswith("2 executors held, no decision")

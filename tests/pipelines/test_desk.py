@@ -1,5 +1,6 @@
 """One suite for both desks: that of the owner's own process, and the one that is reached over loopback."""
 
+import errno
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 from models.control import Blackout
 from models.quantities import Unknown
 from models.simulation import sampling
-from pipelines import config, desk_drills, timetable, world
+from pipelines import config, desk_drills, desk_recording, timetable, world
 from pipelines.desk import awaited, carried_out
 from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient, DeskServer
@@ -25,6 +26,7 @@ from pipelines.owner import Owner
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.learning import workload_history
+from profiling_jobs.recording import recorder
 
 TOML = """
 [deployment]
@@ -159,6 +161,131 @@ class TestLiveJob:
         grid = workload_history.history(office.world.store, "orders")
         assert 1 <= (~np.isnan(grid.values)).sum() < 360
         assert np.nanmean(grid.values) == pytest.approx(500.0, rel=0.1)
+
+
+class TestRecordingAgain:
+    """What was cut short is gone on with, as long as that makes sense."""
+
+    @pytest.fixture
+    def full_disk(self, monkeypatch):
+        """Until it is told that there is room."""
+        original, full = recorder.described, [True]
+
+        def described(target, piece, *arguments):
+            if full[0] and piece == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return original(target, piece, *arguments)
+
+        monkeypatch.setattr(recorder, "described", described)
+        return full
+
+    @staticmethod
+    def cut_short(office, full_disk, seconds=40):
+        office.launched(rate_rps=500.0)
+        id = office.desk.begin("record", "orders", seconds=seconds)
+        order = ended(office.desk, id)
+        assert order["error"]["kind"] == "NotReady"
+        assert "there is no room left" in order["error"]["message"]
+        full_disk[0] = False
+        (folder,) = (office.folder / "recordings" / "orders").iterdir()
+        return folder, order["lines"]
+
+    @staticmethod
+    def again(office, seconds=40, **details):
+        lines = []
+        done = carried_out(office.desk, "record", "orders", say=lines.append, seconds=seconds, **details)
+        return done["recordings"]["events"], lines
+
+    def test_the_next_order_goes_on_with_it(self, office, full_disk):
+        folder, lines = self.cut_short(office, full_disk)
+        assert lines[-1].startswith("what was recorded is kept: to record 40 s again goes on with it, until ")
+        kept, lines = self.again(office)
+        assert lines[0].startswith("going on with the recording of ")
+        assert (kept["folder"], kept["ended"], kept["missing"]) == (str(folder), "complete", 0)
+        assert kept["records"] == pytest.approx(20_000, rel=0.002)
+        grid = workload_history.history(office.world.store, "orders")
+        rates = grid.values[~np.isnan(grid.values)]
+        assert 4 <= rates.size <= 5, "its whole time is known now"
+        assert rates == pytest.approx(500.0, rel=0.02)
+        kept, lines = self.again(office)
+        assert kept["folder"] != str(folder)
+        assert lines[0] == "recording in for 40 s"
+
+    def test_another_number_of_seconds_is_another_recording(self, office, full_disk):
+        folder, _ = self.cut_short(office, full_disk)
+        kept, lines = self.again(office, seconds=20)
+        assert (kept["folder"] != str(folder), kept["ended"]) == (True, "complete")
+        assert lines[0] == "recording in for 20 s"
+
+    def test_long_after_its_time_a_new_one_begins(self, office, full_disk, monkeypatch):
+        monkeypatch.setattr(desk_recording, "LATER_S", 10.0)
+        folder, _ = self.cut_short(office, full_disk)
+        office.passes(90.0)
+        kept, lines = self.again(office)
+        assert kept["folder"] != str(folder)
+        assert re.fullmatch(
+            r"the recording of .* was cut short and stays so, its time was over at .*: a new one begins",
+            lines[0],
+        )
+
+    @pytest.mark.parametrize(
+        ("question", "why"),
+        [("starts", "retention has deleted what follows in in"), ("ends", "in was deleted and made again")],
+    )
+    def test_what_the_topic_no_longer_has_is_not_gone_on_with(
+        self, office, full_disk, monkeypatch, question, why
+    ):
+        folder, _ = self.cut_short(office, full_disk)
+        there, asked = getattr(type(office.world.broker), question), []
+
+        def answer(broker, topics):
+            asked.append(topics)
+            if len(asked) > 1:
+                return there(broker, topics)
+            return {
+                key: at + (10**6 if question == "starts" else -at)
+                for key, at in there(broker, topics).items()
+            }
+
+        monkeypatch.setattr(type(office.world.broker), question, answer)
+        kept, lines = self.again(office)
+        assert (kept["folder"] != str(folder), kept["ended"]) == (True, "complete")
+        assert f"was cut short and stays so, {why}: a new one begins" in lines[0]
+
+    def test_one_that_somebody_still_writes_is_left_alone(self, office, full_disk):
+        folder, _ = self.cut_short(office, full_disk)
+        with recorder._alone(folder):
+            kept, _ = self.again(office)
+        assert (kept["folder"] != str(folder), kept["ended"]) == (True, "complete")
+
+    def test_of_several_topics_what_is_complete_stays_as_it_is(self, tmp_path, full_disk):
+        settings = config.parse(
+            TOML.replace('{events = "in"}', '{events = "in", users = "who"}'), environment={}
+        )
+        with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+            office = Office(there, desk, desk, tmp_path)
+            office.launched(rate_rps=0.0)
+            there.flow("who", 1500.0)  # nothing comes in the other one: its recording is over at once
+            assert ended(desk, desk.begin("record", "orders", seconds=40))["state"] == "failed"
+            full_disk[0] = False
+            before = {
+                folder: (folder / "ended.json").exists() for folder in tmp_path.glob("recordings/orders/*")
+            }
+            assert sorted(before.values()) == [False, True]
+            done = carried_out(desk, "record", "orders", seconds=40)["recordings"]
+            assert {one["folder"] for one in done.values()} == {str(folder) for folder in before}
+            assert {one["ended"] for one in done.values()} == {"complete"}
+            assert done["users"]["records"] == pytest.approx(60_000, rel=0.002)
+
+    def test_a_size_limit_is_its_end(self, office):
+        office.launched(rate_rps=500.0)
+        first, lines = self.again(office, max_bytes=25_000)
+        assert (first["ended"], 0 < first["bytes"] <= 25_000) == ("size limit", True)
+        assert lines[-1].endswith("; it ended at the size limit")
+        kept, _ = self.again(office)
+        assert (kept["folder"] != first["folder"], kept["ended"]) == (True, "complete")
+        with pytest.raises(Misconfigured, match=r"^record\.max_bytes: must be at least 1"):
+            self.again(office, max_bytes=0)
 
 
 class TestCopies:
@@ -421,6 +548,7 @@ class TestOrders:
             ("record", "orders", {}, r"^record\.seconds: is missing"),
             ("record", "orders", {"seconds": "long"}, r"^record\.seconds: must be a number"),
             ("record", "orders", {"seconds": float("nan")}, r"^record\.seconds: must be a number"),
+            ("record", "orders", {"seconds": 9, "max_bytes": 0.5}, r"^record\.max_bytes: must be a whole"),
             ("probe", "orders", {"scale_out": 1.5, "rate_rps": 1.0}, r"^probe\.scale_out: must be a whole"),
             ("probe", "orders", {"scale_out": True, "rate_rps": 1.0}, r"^probe\.scale_out: must be a whole"),
             (

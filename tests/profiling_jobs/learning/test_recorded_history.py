@@ -73,6 +73,24 @@ def test_one_that_is_still_written_is_looked_at_again(store, tmp_path):
     assert rates(store) == [50.0] * 6
 
 
+def test_one_that_is_gone_on_with_is_told_again(store, tmp_path):
+    recorded(tmp_path, began_s=BEGAN_S - 1000)
+    recorded(tmp_path)
+    assert recorded_history.newest(tmp_path, "orders") == (
+        BEGAN_S,
+        {"events": tmp_path / "orders" / f"{BEGAN_S}-events"},
+    )
+    assert recorded_history.newest(tmp_path, "nobody") == (0, {})
+    recorded_history.tell(store, "orders", tmp_path, inputs=["events"])
+    recorded(tmp_path, seconds=60)
+    assert recorded_history.tell(store, "orders", tmp_path, inputs=["events"]) == ()
+    recorded_history.goes_on(store, "orders", began_s=BEGAN_S)
+    assert recorded_history.tell(store, "orders", tmp_path, inputs=["events"]) == (
+        "orders: 60 s of recorded arrivals count for its history",
+    )
+    assert rates(store) == [50.0] * 10
+
+
 @pytest.mark.parametrize("spoilt", ["{", "{}", '{"schema": 1}'])
 def test_what_cannot_be_read_is_passed_over(store, tmp_path, spoilt):
     (recorded(tmp_path) / "recording.json").write_text(spoilt)
