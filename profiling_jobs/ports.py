@@ -160,7 +160,11 @@ class Failures(Protocol):
     def clear(self, injection_id: str) -> None:
         """Put things right again: wake what is frozen, restart what must run. Twice is not an error."""
 
-    def active(self) -> tuple[Injection, ...]: ...
+    def active(self) -> tuple[Injection, ...]:
+        """All that were not cleared, whatever has become of their victims."""
+
+    def left_over(self) -> tuple[Injection, ...]:
+        """The active ones that nobody here has in hand: an earlier owner's, or not cleared in full."""
 
 
 # --------------------------------------------------------------------- broker

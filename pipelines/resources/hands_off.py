@@ -116,3 +116,6 @@ class AttachedFailures:
 
     def active(self) -> tuple[Injection, ...]:
         return self._failures.active()
+
+    def left_over(self) -> tuple[Injection, ...]:
+        return self._failures.left_over()

@@ -77,6 +77,7 @@ class LocalFailures:
         self._broker = broker
         self._clock = clock
         self._restarts: list[threading.Thread] = []
+        self._in_hand: set[str] = set()
 
     def kinds(self) -> frozenset[str]:
         """Your own brokers are not ours to restart."""
@@ -93,14 +94,20 @@ class LocalFailures:
             raise NotReady(f"{deployment} does not run: {status.reason or status.state}")
         victim, processes = self._choose(deployment, kind)
         injection = Injection(uuid.uuid4().hex[:12], deployment, kind, victim, self._clock())
-        Cause(injection, processes).write(self._folder)
-        injection = replace(injection, at_s=self._clock())
-        self._do(kind, processes)
-        Cause(injection, processes).write(self._folder)
+        self._in_hand.add(injection.id)  # first: what is written down and in nobody's hand is cleared
+        try:
+            Cause(injection, processes).write(self._folder)
+            injection = replace(injection, at_s=self._clock())
+            self._do(kind, processes)
+            Cause(injection, processes).write(self._folder)
+        except BaseException:
+            self._in_hand.discard(injection.id)
+            raise
         return injection
 
     def clear(self, injection_id: str) -> None:
         """Wake what is frozen, start what must run."""
+        self._in_hand.discard(injection_id)  # also where it fails: whoever comes next tries again
         path = self._folder / f"{injection_id}.json"
         cause = Cause.read(path) if injection_id.isalnum() else None
         if cause is None:
@@ -119,6 +126,10 @@ class LocalFailures:
         """Those that were not cleared, also by an earlier owner of the folder, oldest first."""
         found = [cause for path in self._folder.glob("*.json") if (cause := Cause.read(path))]
         return tuple(sorted((one.injection for one in found), key=lambda injection: injection.at_s))
+
+    def left_over(self) -> tuple[Injection, ...]:
+        """The active ones that no thread of ours is in the middle of."""
+        return tuple(one for one in self.active() if one.id not in self._in_hand)
 
     def clear_all(self) -> tuple[Injection, ...]:
         """Clear what is left, and say what that was."""

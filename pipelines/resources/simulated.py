@@ -93,25 +93,33 @@ class SimulatedDeployments:
 
 
 class SimulatedFailures:
-    """Failures of that cluster."""
+    """Failures of that cluster; each object stands for a process of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._in_hand: set[str] = set()
 
     def kinds(self) -> frozenset[str]:
         return self._cluster.kinds()
 
     def inject(self, deployment: str, kind: str) -> Injection:
         with _refusals_told(self._cluster):
-            return _as(Injection, self._cluster.inject(deployment, kind))
+            injection: Injection = _as(Injection, self._cluster.inject(deployment, kind))
+            self._in_hand.add(injection.id)
+            return injection
 
     def clear(self, injection_id: str) -> None:
         with _refusals_told(self._cluster):
+            self._in_hand.discard(injection_id)
             self._cluster.clear(injection_id)
 
     def active(self) -> tuple[Injection, ...]:
         with _refusals_told(self._cluster):
             return tuple(_as(Injection, injection) for injection in self._cluster.active())
+
+    def left_over(self) -> tuple[Injection, ...]:
+        with _refusals_told(self._cluster):
+            return tuple(one for one in self.active() if one.id not in self._in_hand)
 
 
 class SimulatedBroker:

@@ -75,8 +75,8 @@ class Outcome:
 
 
 def clear_left_over(failures: Failures) -> tuple[Injection, ...]:
-    """Clear whatever was injected and never cleared: what a crash of ours has left."""
-    left = failures.active()
+    """Clear what a crash of ours has left; what another drill has in hand is its own to clear."""
+    left = failures.left_over()
     for injection in left:
         failures.clear(injection.id)
     return left
@@ -110,12 +110,12 @@ class _Drill:
         try:
             injection = self._failures.inject(self._watch.name, self._kind)
             self._failed_s = injection.at_s
-            self._observe(before, run_id)
+            problem = self._observe(before, run_id, injection)
         except NotReady as error:
             return self._invalid(f"the failure could not be caused: {error}", before.rate_rps, {})
         finally:
             self._clear()
-        return self._judge(before, injection)
+        return self._judge(before, injection, problem)
 
     def _wait_undisturbed(self) -> Undisturbed | str:
         timeline, start_s = self._watch.timeline, self._clock.now_s()
@@ -138,11 +138,14 @@ class _Drill:
             max_lag_s=self._settings.max_lag_s,
         )
 
-    def _observe(self, before: Undisturbed, run_id: str | Unknown) -> None:
+    def _observe(self, before: Undisturbed, run_id: str | Unknown, injection: Injection) -> str:
+        """Until it has recovered, or is given up; why it shows nothing, or nothing."""
         failed_s = self._failed_s
         while self._clock.now_s() - failed_s < self._settings.longest_s:
             self._pass()
             self._mark(run_id)
+            if injection.id not in [one.id for one in self._failures.active()]:
+                return "somebody else has cleared the failure before the job had recovered"
             now_s = self._clock.now_s()
             if now_s - failed_s < before.hold_s:
                 continue
@@ -152,7 +155,8 @@ class _Drill:
             noticed = self._marks.noticed_s is not None or self._quick
             over = noticed and isfinite(self._downtime_s(failed_s))
             if isfinite(back_s) and over:
-                return
+                break
+        return ""
 
     @property
     def _quick(self) -> bool:
@@ -189,7 +193,7 @@ class _Drill:
         if problems:
             raise problems[0]
 
-    def _judge(self, before: Undisturbed, injection: Injection) -> Outcome:
+    def _judge(self, before: Undisturbed, injection: Injection, problem: str) -> Outcome:
         failed_s, now_s = injection.at_s, self._clock.now_s()
         down_s, back_s = self._downtime_s(failed_s), self._recovery_s(before, failed_s)
         first = self._watch.timeline.first_commit_after(failed_s)
@@ -213,7 +217,7 @@ class _Drill:
             "peak_lag_s": self._peak_lag_s(before, failed_s, now_s),
             "recorded": dict(self._settings.recorded),
         }
-        if reason := self._source_was_short(before, failed_s, now_s):
+        if reason := problem or self._source_was_short(before, failed_s, now_s):
             return self._invalid(reason, before.rate_rps, details)
         event = RecoveryEvent(self._kind, self._watch.scale_out, failed_s, down_s, back_s)
         return Outcome(self._kind, self._watch.scale_out, before.rate_rps, event, details)

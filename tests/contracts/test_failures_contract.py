@@ -32,6 +32,7 @@ def inject(world: Any, name: str, kind: str) -> Any:
     assert before_s <= injection.at_s <= world.now_s()
     assert injection.victim
     assert injection in world.failures.active()
+    assert injection not in world.failures.left_over()  # it is in our hands
     return injection
 
 

@@ -544,7 +544,7 @@ def test_what_a_crash_of_ours_has_left_is_cleared_by_the_next(owner: Owner) -> N
     owner.release()  # as if we had died
     later = Owner(owner.folder).acquire()
     failures = LocalFailures(later, deployments(later))
-    assert failures.active() == tuple(left)
+    assert failures.active() == failures.left_over() == tuple(left)
     with failures:
         assert failures.active() == ()
         (executor,) = unwatched.executors("stub")
@@ -567,6 +567,7 @@ def test_it_is_written_down_before_it_is_done(
     with pytest.raises(KeyboardInterrupt):
         failures.inject("stub", "executor_freeze")
     (noted,) = LocalFailures(owner, local).active()
+    assert failures.left_over() == (noted,)
     assert noted.kind == "executor_freeze"
     assert "executor 0" in noted.victim
     assert LocalFailures(owner, local).clear_all() == (noted,)

@@ -23,7 +23,7 @@ from pipelines.resources.simulated import (
 from pipelines.resources.simulated_source import SimulatedSource
 from profiling_jobs.drills import drill, drill_prediction
 from profiling_jobs.drills.drill_prediction import Models
-from profiling_jobs.drills.drilling import Cell, Drilling, described, planned
+from profiling_jobs.drills.drilling import Cell, Drilling, DrillPlan, described, planned
 from profiling_jobs.errors import Misconfigured
 from profiling_jobs.ports import Function, Plan
 from profiling_jobs.probing.copies import Surroundings
@@ -61,7 +61,7 @@ class World:
         self.failures = SimulatedFailures(self.cluster)
         self.said = []
 
-    def drilling(self, **settings):
+    def drilling(self, template=PLAN, **settings):
         around = Surroundings(
             deployments=self.deployments,
             metrics=SimulatedMetrics(self.cluster),
@@ -72,7 +72,7 @@ class World:
             checkpoint=lambda name: f"/checkpoints/{name}",
         )
         return Drilling(
-            PLAN,
+            template,
             around,
             failures=self.failures,
             partitions={"events": 2, "results": 2},
@@ -91,6 +91,18 @@ class World:
     def one(self, kind, *, scale_out=2, rate_rps=RATE, models=None, **settings):
         plan = planned(kinds=[kind], rates_rps={scale_out: [rate_rps]}, repeats=1)
         return self.drilling(**settings).run(plan, models=models)[-1]
+
+    def three_seconds_after_a_failure(self, do):
+        """Once, in the middle of a drill."""
+        sleep = self.clock.sleep
+        left = [do]
+
+        def slept(seconds):
+            sleep(seconds)
+            if left and any(self.clock.now_s() - one.at_s >= 3.0 for one in self.failures.active()):
+                left.pop()()
+
+        self.clock.sleep = slept
 
     def nothing_is_left(self):
         topics = [name for name in self.cluster.topics.counts() if name.startswith("headroom.")]
@@ -230,9 +242,38 @@ class TestNothingIsLeftBehind:
         world.cluster.topics.create("answers", partitions=2, at_s=0.0)
         world.deployments.launch(replace(PLAN, role="live", name="live"))
         world.clock.sleep(30.0)
-        world.failures.inject("live", "executor_freeze")
+        SimulatedFailures(world.cluster).inject("live", "executor_freeze")
         world.one("executor_kill")
         assert world.failures.active() == ()
+
+
+class TestOneBesideAnother:
+    @pytest.mark.parametrize("kind", ["executor_freeze", "driver_freeze"])
+    def test_drills_of_another_job_leave_a_failure_alone(self, kind):
+        world = World()
+        other = world.drilling(replace(PLAN, name="payments", job="payments"))
+        world.three_seconds_after_a_failure(lambda: other.run(DrillPlan((), 0, 0.0)))
+        assert world.one(kind).event == World().one(kind).event
+
+    def test_a_failure_that_somebody_clears_shows_nothing(self):
+        world = World()
+        world.three_seconds_after_a_failure(
+            lambda: [world.failures.clear(one.id) for one in world.failures.active()]
+        )
+        plan = planned(kinds=["driver_freeze"], rates_rps={2: [RATE]}, repeats=1)
+        spoilt, again = world.drilling().run(plan)
+        assert "somebody else has cleared the failure" in spoilt.event.reason
+        ((kept, _),) = world.store.events("enrichment")
+        assert kept == again.event
+        assert world.nothing_is_left()
+
+    def test_what_nobody_has_in_hand_is_left_over(self):
+        world = World()
+        copy = world.drilling()._copies.launch(2)
+        world.clock.sleep(30.0)
+        injection = world.failures.inject(copy.plan.name, "executor_freeze")
+        assert world.failures.left_over() == ()
+        assert SimulatedFailures(world.cluster).left_over() == (injection,)
 
 
 class TestPlans:
