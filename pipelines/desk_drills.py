@@ -1,12 +1,13 @@
 """Which drills does an order ask for, may they be run, and what came of them?
 
 On a copy, within a budget of executor-seconds; on the live job only where `allow_live_drills` says so, and
-outside every blackout.
+outside every blackout. A restart of the broker hits whatever runs, so that every live job has to allow it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from models.quantities import FAILURE_KINDS, Unknown
 from models.wording import counted
@@ -16,6 +17,7 @@ from profiling_jobs.drills.drill import run as run_drill
 from profiling_jobs.drills.drill_prediction import Models
 from profiling_jobs.drills.drilling import Drilling, DrillPlan
 from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.ports import Failures, Injection
 from profiling_jobs.signals.watching import Watch
 
 from . import drills, job_plans, timetable
@@ -25,6 +27,7 @@ from .settings import JobSettings
 
 BUDGET = "profile_budget_executor_s"
 """Of the job: what a profile may cost, and a round of drills on a copy."""
+BROKER = "broker_restart"
 
 
 def drill(means: Means, order: Order) -> Found:
@@ -34,6 +37,8 @@ def drill(means: Means, order: Order) -> Found:
     for kind in kinds:
         if kind not in FAILURE_KINDS:
             raise Misconfigured("drill.kinds", f"'{kind}' is none; there is {', '.join(FAILURE_KINDS)}")
+    if BROKER in kinds:
+        _refuse_under_live_jobs(means)
     models = drills.known_models(means.world.store, name, job, champions=means.champions.champions(name))
     if details.get("live"):
         drills.refuse_live(name, job, now_s=means.world.clock.now_s())
@@ -42,6 +47,43 @@ def drill(means: Means, order: Order) -> Found:
         found = _on_copy(means, order, models, kinds=kinds)
     rows = [drills.as_data(one, target_s=job.recovery_target_s) for one in found]
     return {"drills": rows, "kept": bool(rows) and all(row["kept"] for row in rows)}
+
+
+@dataclass(frozen=True)
+class _Considerate:
+    """The world's failures; what hits every job is asked for anew at the moment it is caused."""
+
+    means: Means
+
+    @property
+    def _failures(self) -> Failures:
+        return self.means.world.failures
+
+    def kinds(self) -> frozenset[str]:
+        return self._failures.kinds()
+
+    def inject(self, deployment: str, kind: str) -> Injection:
+        if kind == BROKER:  # a job may have been launched since the order, or its blackout have begun
+            _refuse_under_live_jobs(self.means)
+        return self._failures.inject(deployment, kind)
+
+    def clear(self, injection_id: str) -> None:
+        self._failures.clear(injection_id)
+
+    def active(self) -> tuple[Injection, ...]:
+        return self._failures.active()
+
+    def left_over(self) -> tuple[Injection, ...]:
+        return self._failures.left_over()
+
+
+def _refuse_under_live_jobs(means: Means) -> None:
+    """Unsafe while a job runs that may not be hurt; one that somebody else runs never may."""
+    world, instead = means.world, f"Leave out {BROKER}, which stops the broker of every job"
+    for name, job in means.settings.jobs.items():
+        job_plans.check_order(name, job, "drill", live=True)
+        if name in world.deployments.names():
+            drills.refuse_live(name, job, now_s=world.clock.now_s(), instead=instead)
 
 
 def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
@@ -60,7 +102,7 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
     series = Drilling(
         template,
         means.around_until_blackout(order),
-        failures=world.failures,
+        failures=_Considerate(means),
         partitions=world.partitions(template),
         rules=job_plans.rules(job),
         settings=job_plans.drill_settings(job, means.settings.spark),
@@ -130,7 +172,7 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
             outcome = run_drill(
                 Subject(name, watch, "live", batch_began_s=lambda batch: world.batch_began_s(name, batch)),
                 kind,
-                failures=world.failures,
+                failures=_Considerate(means),
                 clock=around.clock,
                 settings=job_plans.drill_settings(job, means.settings.spark),
             )

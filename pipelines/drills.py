@@ -51,17 +51,14 @@ def known_models(
     return Models(capacity, downtime, engine.overhead_s, limit, job.trigger_s)
 
 
-def refuse_live(name: str, job: JobSettings, *, now_s: float) -> None:
+def refuse_live(name: str, job: JobSettings, *, now_s: float, instead: str = "Drill a copy") -> None:
     """Unsafe where the live job may not be hurt, or not now."""
     if not job.allow_live_drills:
         raise Unsafe(
-            f"job.{name}.allow_live_drills is false: the live job is not hurt. Drill a copy, or set it to "
-            "true"
+            f"job.{name}.allow_live_drills is false: the live job is not hurt. {instead}, or set it to true"
         )
     if (window := timetable.blackout(job, now_s)) is not None:
-        raise Unsafe(
-            f"{name} is in the blackout {window.why}: the live job is not hurt. Drill a copy, or wait"
-        )
+        raise Unsafe(f"{name} is in the blackout {window.why}: the live job is not hurt. {instead}, or wait")
 
 
 def kept(outcome: Outcome, *, target_s: float) -> bool:

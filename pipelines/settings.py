@@ -268,7 +268,9 @@ class JobSettings:
         None, help="When the job's failures are drilled, `0 4 * * Sat`; on a copy. Default: only by hand."
     )
     allow_live_drills: bool = key(
-        False, help="Whether failures may be injected into the live job, outside every blackout."
+        False,
+        help="Whether failures may be injected into the live job, outside every blackout. "
+        "`broker_restart` hits every job that runs, also where it is drilled on a copy: all must allow it.",
     )
 
     @property

@@ -23,6 +23,7 @@ from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient, DeskServer
 from pipelines.desk_means import Means
 from pipelines.owner import Owner
+from pipelines.resources.simulated import SimulatedDeployments
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.learning import workload_history
@@ -338,6 +339,41 @@ class TestCopies:
         office.launched()
         with pytest.raises(Unsafe, match="allow_live_drills"):
             carried_out(office.desk, "drill", "orders", kinds=["driver_kill"], live=True)
+
+    @pytest.mark.parametrize("live", [False, True])
+    def test_the_broker_is_not_restarted_under_a_job_that_may_not_be_hurt(self, office, monkeypatch, live):
+        office.launched()
+        carried_out(office.desk, "launch", "clicks")
+        jobs = office.here._settings.jobs
+        jobs["orders"] = replace(jobs["orders"], allow_live_drills=True)
+        order = {"kinds": ["driver_kill", "broker_restart"], "scale_outs": [1], "rates_rps": [100.0]}
+        with pytest.raises(Unsafe, match=r"job\.clicks\.allow_live_drills is false.*broker_restart"):
+            carried_out(office.desk, "drill", "orders", live=live, **order)
+        assert office.copies() == []
+        carried_out(office.desk, "stop", "clicks")
+        done = carried_out(office.desk, "drill", "orders", live=live, **order)
+        assert [row["kind"] for row in done["drills"]] == order["kinds"]
+
+    def test_nor_under_one_that_was_launched_meanwhile(self, office, monkeypatch):
+        launch = SimulatedDeployments.launch
+        office.world.broker.create("clicks", partitions=2)
+
+        def launch_both(self, plan):
+            launch(self, plan)
+            its = {"inputs": {"events": "clicks"}, "outputs": {}, "checkpoint": "/checkpoints/clicks"}
+            launch(self, replace(plan, name="clicks", job="clicks", role="live", **its))
+
+        monkeypatch.setattr(SimulatedDeployments, "launch", launch_both)
+        with pytest.raises(Unsafe, match=r"job\.clicks\.allow_live_drills is false.*broker_restart"):
+            carried_out(
+                office.desk,
+                "drill",
+                "orders",
+                kinds=["broker_restart"],
+                scale_outs=[1],
+                rates_rps=[100.0],
+            )
+        assert (office.copies(), office.world.failures.active()) == ([], ())
 
     def test_live_drills_end_where_a_blackout_begins(self, office, monkeypatch):
         office.launched()
