@@ -180,4 +180,6 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
         drilling.keep(around, name, outcome)
         order.say(drilling.described(outcome), share=len(found) / len(kinds))
         found.append(outcome)
+        if outcome.not_cleared is not None:
+            raise outcome.not_cleared
     return found

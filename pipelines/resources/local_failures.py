@@ -25,6 +25,7 @@ from typing import Any
 from models.quantities import FAILURE_KINDS
 from pipelines.owner import Owner
 from pipelines.processes import Process, descendants
+from profiling_jobs.drills.clearing import clear_each
 from profiling_jobs.driver.orders import read_json, write_json
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.ports import Injection
@@ -134,12 +135,12 @@ class LocalFailures:
     def clear_all(self) -> tuple[Injection, ...]:
         """Clear what is left, and say what that was."""
         left = self.active()
-        for injection in left:
-            self.clear(injection.id)
+        clear_each(left, self.clear)
         return left
 
     def __enter__(self) -> LocalFailures:
-        self.clear_all()
+        with suppress(HeadroomError):  # it stays written down: the next drill says what is wrong
+            self.clear_all()
         return self
 
     def __exit__(

@@ -10,7 +10,7 @@ meanwhile: a second disturbance, or a source that does not keep its rate, makes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from ..errors import HeadroomError, Misconfigured, NotReady
 from ..ports import Clock, Failures, Injection, Source
 from ..signals.watching import Watch
 from . import drill_figures
+from .clearing import clear_each, clear_left_over
 from .drill_figures import WINDOW_BATCHES, WINDOW_S, Marks, Undisturbed
 
 SAMPLE_S = 0.5  # judgement: recoveries are compared to 15 % of 20 s
@@ -67,19 +68,13 @@ class Outcome:
     rate_rps: float | Unknown
     event: RecoveryEvent | Unknown
     details: Mapping[str, Any]
+    not_cleared: HeadroomError | None = None
+    """Why the failure could not be put right: to be raised as soon as the drill is kept."""
 
     @property
     def valid(self) -> bool:
         """Whether it shows anything."""
         return not isinstance(self.event, Unknown)
-
-
-def clear_left_over(failures: Failures) -> tuple[Injection, ...]:
-    """Clear what a crash of ours has left; what another drill has in hand is its own to clear."""
-    left = failures.left_over()
-    for injection in left:
-        failures.clear(injection.id)
-    return left
 
 
 def run(subject: Subject, kind: str, *, failures: Failures, clock: Clock, settings: Settings) -> Outcome:
@@ -106,6 +101,18 @@ class _Drill:
         before = self._wait_undisturbed()
         if isinstance(before, str):
             return self._invalid(before, Unknown("the rate before the failure is unknown"), {})
+        try:
+            outcome = self._hurt(before)
+        except BaseException:
+            self._clear()
+            raise
+        try:
+            self._clear()
+        except HeadroomError as problem:  # what was measured by then stands
+            return replace(outcome, not_cleared=problem)
+        return outcome
+
+    def _hurt(self, before: Undisturbed) -> Outcome:
         run_id = self._watch.status.run_id
         try:
             injection = self._failures.inject(self._watch.name, self._kind)
@@ -113,8 +120,6 @@ class _Drill:
             problem = self._observe(before, run_id, injection)
         except NotReady as error:
             return self._invalid(f"the failure could not be caused: {error}", before.rate_rps, {})
-        finally:
-            self._clear()
         return self._judge(before, injection, problem)
 
     def _wait_undisturbed(self) -> Undisturbed | str:
@@ -184,14 +189,7 @@ class _Drill:
 
     def _clear(self) -> None:
         mine = [one for one in self._failures.active() if one.deployment == self._watch.name]
-        problems: list[HeadroomError] = []
-        for injection in mine:
-            try:
-                self._failures.clear(injection.id)
-            except HeadroomError as error:  # the others are still to be cleared
-                problems.append(error)
-        if problems:
-            raise problems[0]
+        clear_each(mine, self._failures.clear)
 
     def _judge(self, before: Undisturbed, injection: Injection, problem: str) -> Outcome:
         failed_s, now_s = injection.at_s, self._clock.now_s()

@@ -22,6 +22,7 @@ from ..ports import Failures, Plan
 from ..probing.copies import Copies, Copy, Surroundings
 from ..probing.probe import ProbeRun, Rules
 from . import drill, drill_prediction
+from .clearing import clear_left_over
 from .drill import Outcome, Subject
 from .drill_prediction import Models
 
@@ -114,8 +115,7 @@ class Drilling:
         done = self._begin(plan)
         self.outcomes, self._spent = [], 0.0
         try:
-            drill.clear_left_over(self._failures)
-            if problems := self._copies.clear():
+            if problems := self._put_away():
                 raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
             for cell in plan.cells:
                 if cell in done:
@@ -131,9 +131,16 @@ class Drilling:
                 self._save(plan, done)
             return tuple(self.outcomes)
         finally:
-            drill.clear_left_over(self._failures)
-            for problem in self._copies.clear():
+            for problem in self._put_away():
                 self._say(f"left behind: {problem}")
+
+    def _put_away(self) -> tuple[str, ...]:
+        """What would not go of the copies, which go also where a failure cannot be cleared."""
+        try:
+            clear_left_over(self._failures)
+        finally:
+            self._copy, problems = None, self._copies.clear()
+        return problems
 
     def _drilled(self, cell: Cell, models: Models | None, *, budget: float) -> bool:
         """Drill it until it shows something; no where the budget has no room for that."""
@@ -141,9 +148,12 @@ class Drilling:
             if self._spent + cell.scale_out * DRILL_S > budget:
                 return False
             began_s = self._around.clock.now_s()
-            self.outcomes.append(self._one(cell, models))
+            outcome = self._one(cell, models)
+            self.outcomes.append(outcome)
             self._spent += cell.scale_out * (self._around.clock.now_s() - began_s)
-            if self.outcomes[-1].valid:
+            if outcome.not_cleared is not None:
+                raise outcome.not_cleared
+            if outcome.valid:
                 break
         return True
 

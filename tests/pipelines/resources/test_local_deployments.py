@@ -555,6 +555,28 @@ def test_what_a_crash_of_ours_has_left_is_cleared_by_the_next(owner: Owner) -> N
     later.release()
 
 
+def test_one_that_cannot_be_cleared_leaves_no_other_uncleared(
+    owner: Owner, local: LocalDeployments, failures: LocalFailures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(local, plan(owner))
+    broken = failures.inject("stub", "driver_kill")
+    until(lambda: local.status("stub").run_id == "run-2")
+    failures.inject("stub", "executor_freeze")
+
+    def no_driver(name: str) -> None:
+        raise NotReady("the Spark master did not start")
+
+    with monkeypatch.context() as broken_spark:
+        broken_spark.setattr(local, "revive", no_driver)
+        with pytest.raises(NotReady, match="the Spark master"):
+            failures.clear_all()
+        assert failures.active() == failures.left_over() == (broken,)
+        with failures:  # a world that cannot be opened could not be put right
+            assert failures.active() == (broken,)
+            broken_spark.undo()
+    assert failures.active() == ()
+
+
 def test_it_is_written_down_before_it_is_done(
     owner: Owner, local: LocalDeployments, failures: LocalFailures, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from pipelines.resources.simulated_source import SimulatedSource
 from profiling_jobs.drills import drill, drill_prediction
 from profiling_jobs.drills.drill_prediction import Models
 from profiling_jobs.drills.drilling import Cell, Drilling, DrillPlan, described, planned
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.ports import Function, Plan
 from profiling_jobs.probing.copies import Surroundings
 from profiling_jobs.probing.probe import Rules
@@ -245,6 +245,42 @@ class TestNothingIsLeftBehind:
         SimulatedFailures(world.cluster).inject("live", "executor_freeze")
         world.one("executor_kill")
         assert world.failures.active() == ()
+
+    def test_one_failure_that_cannot_be_cleared_keeps_nothing_else_from_being_put_away(self):
+        world = World()
+        clear = world.failures.clear
+
+        def broken(injection_id):
+            clear(injection_id)
+            raise NotReady("the Spark master did not start")
+
+        world.failures.clear = broken
+        with pytest.raises(NotReady, match="the Spark master did not start"):
+            world.one("driver_kill")
+        assert world.nothing_is_left()
+        ((event, _),) = world.store.events("enrichment")
+        assert event.recovery_s > event.downtime_s
+
+    def test_what_cannot_be_cleared_is_told_again_by_the_next_run_which_puts_the_rest_away(self):
+        world = World()
+        world.drilling()._copies.launch(2)  # by an owner that was killed then
+        (name,) = world.deployments.names()
+        world.clock.sleep(30.0)
+        crashed = SimulatedFailures(world.cluster)
+        broken = crashed.inject(name, "broker_restart")
+        crashed.inject(name, "executor_freeze")
+        clear = world.failures.clear
+
+        def clears_all_but_one(injection_id):
+            if injection_id == broken.id:
+                raise NotReady("the broker does not start")
+            clear(injection_id)
+
+        world.failures.clear = clears_all_but_one
+        with pytest.raises(NotReady, match="the broker does not start"):
+            world.one("driver_kill")
+        assert world.failures.active() == (broken,)
+        assert world.deployments.names() == ()
 
 
 class TestOneBesideAnother:
