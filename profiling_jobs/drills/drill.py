@@ -77,22 +77,36 @@ class Outcome:
         return not isinstance(self.event, Unknown)
 
 
-def run(subject: Subject, kind: str, *, failures: Failures, clock: Clock, settings: Settings) -> Outcome:
-    """One drill on a job that runs at its rate and has been warmed up."""
+def run(
+    subject: Subject,
+    kind: str,
+    *,
+    failures: Failures,
+    clock: Clock,
+    settings: Settings,
+    left_s: Callable[[], float] = lambda: inf,
+) -> Outcome:
+    """One drill on a job that runs at its rate and has been warmed up. `left_s`: until its budget ends."""
     if kind not in failures.kinds():
         there = ", ".join(sorted(failures.kinds()))
         what = "cannot be caused here" if kind in FAILURE_KINDS else "is no kind of failure"
         raise Misconfigured("kind", f"'{kind}' {what}; there is {there}")
     clear_left_over(failures)
-    return _Drill(subject, kind, failures, clock, settings).run()
+    return _Drill(subject, kind, failures, clock, settings, left_s).run()
 
 
 class _Drill:
     def __init__(
-        self, subject: Subject, kind: str, failures: Failures, clock: Clock, settings: Settings
+        self,
+        subject: Subject,
+        kind: str,
+        failures: Failures,
+        clock: Clock,
+        settings: Settings,
+        left_s: Callable[[], float],
     ) -> None:
         self._subject, self._kind, self._failures = subject, kind, failures
-        self._clock, self._settings = clock, settings
+        self._clock, self._settings, self._left_s = clock, settings, left_s
         self._watch = subject.watch
         self._marks = Marks()
         self._failed_s = inf
@@ -129,6 +143,8 @@ class _Drill:
             now_s = self._clock.now_s()
             if doubt := self._watch.doubt(start_s):
                 return f"the job was disturbed before the failure: {doubt}"
+            if self._left_s() <= 0.0:
+                return "the budget ended before the failure was caused"
             batches = len(timeline.commits(start_s, now_s))
             if now_s - start_s >= self._settings.window_s and batches >= WINDOW_BATCHES:
                 break
@@ -151,17 +167,21 @@ class _Drill:
             self._mark(run_id)
             if injection.id not in [one.id for one in self._failures.active()]:
                 return "somebody else has cleared the failure before the job had recovered"
-            now_s = self._clock.now_s()
-            if now_s - failed_s < before.hold_s:
-                continue
-            back_s = self._recovery_s(before, failed_s)
-            # A lag that has not left its band yet looks recovered from the first moment on: until somebody
-            # has noticed the failure, or a batch was done in spite of it, it is not over.
-            noticed = self._marks.noticed_s is not None or self._quick
-            over = noticed and isfinite(self._downtime_s(failed_s))
-            if isfinite(back_s) and over:
+            if self._is_over(before):
                 break
+            if self._left_s() <= 0.0:
+                return "the budget ended before it had recovered"
         return ""
+
+    def _is_over(self, before: Undisturbed) -> bool:
+        failed_s = self._failed_s
+        if self._clock.now_s() - failed_s < before.hold_s:
+            return False
+        # A lag that has not left its band yet looks recovered from the first moment on: until somebody
+        # has noticed the failure, or a batch was done in spite of it, it is not over.
+        noticed = self._marks.noticed_s is not None or self._quick
+        back_s = self._recovery_s(before, failed_s)
+        return noticed and isfinite(back_s) and isfinite(self._downtime_s(failed_s))
 
     @property
     def _quick(self) -> bool:

@@ -21,6 +21,7 @@ from ..errors import NotReady
 from ..ports import Failures, Plan
 from ..probing.copies import Copies, Copy, Surroundings
 from ..probing.probe import ProbeRun, Rules
+from ..probing.purse import Purse
 from . import drill, drill_prediction
 from .clearing import clear_left_over
 from .drill import Outcome, Subject
@@ -147,17 +148,21 @@ class Drilling:
         for _ in range(1 + RETRIES):
             if self._spent + cell.scale_out * DRILL_S > budget:
                 return False
-            began_s = self._around.clock.now_s()
-            outcome = self._one(cell, models)
+            clock, began_s = self._around.clock, self._around.clock.now_s()
+            purse = Purse(budget, self._spent, {0: (began_s, cell.scale_out, 0.0)})
+            outcome = self._one(cell, models, purse)
             self.outcomes.append(outcome)
-            self._spent += cell.scale_out * (self._around.clock.now_s() - began_s)
+            self._spent += cell.scale_out * (clock.now_s() - began_s)
             if outcome.not_cleared is not None:
                 raise outcome.not_cleared
             if outcome.valid:
                 break
         return True
 
-    def _one(self, cell: Cell, models: Models | None) -> Outcome:
+    def _one(self, cell: Cell, models: Models | None, purse: Purse) -> Outcome:
+        def left_s() -> float:
+            return purse.left_s(0, self._around.clock.now_s())
+
         copy = self._copy_of(cell.scale_out)
         probe = Probe(0, cell.scale_out, cell.rate_rps, warm_up_s=0.0, probe_s=1.0)
         steps = ProbeRun(
@@ -167,6 +172,7 @@ class Drilling:
             clock=self._around.clock,
             rules=self._rules,
             fresh=not copy.measured,
+            left_s=left_s,
         ).ready()
         copy.measured = True
         try:
@@ -182,7 +188,12 @@ class Drilling:
             began, name = self._batch_began_s, copy.plan.name
             subject = replace(subject, batch_began_s=lambda batch: began(name, batch))
         outcome = drill.run(
-            subject, cell.kind, failures=self._failures, clock=self._around.clock, settings=self._settings
+            subject,
+            cell.kind,
+            failures=self._failures,
+            clock=self._around.clock,
+            settings=self._settings,
+            left_s=left_s,
         )
         outcome = with_prediction(outcome, models)
         keep(self._around, self.job, outcome)

@@ -21,7 +21,7 @@ from pipelines.resources.simulated import (
     SimulatedMetrics,
 )
 from pipelines.resources.simulated_source import SimulatedSource
-from profiling_jobs.drills import drill, drill_prediction
+from profiling_jobs.drills import drill, drill_prediction, drilling
 from profiling_jobs.drills.drill_prediction import Models
 from profiling_jobs.drills.drilling import Cell, Drilling, DrillPlan, described, planned
 from profiling_jobs.errors import Misconfigured, NotReady
@@ -336,6 +336,40 @@ class TestPlans:
         assert [outcome.kind for outcome in first] == ["executor_kill"]
         assert "executor-seconds are spent, driver_kill with 2 executors may take 360" in world.said[-1]
         assert [outcome.kind for outcome in world.drilling().run(plan)] == ["driver_kill"]
+
+    @pytest.mark.parametrize(
+        ("budget", "reason"),
+        [
+            (400.0, "the budget ended before it had recovered"),
+            (360.0 / 2.4, "the budget ended before the failure was caused"),
+        ],
+    )
+    def test_no_drill_goes_on_beyond_the_budget(self, monkeypatch, budget, reason):
+        monkeypatch.setattr(drilling, "DRILL_S", 10.0)  # whatever was thought of before
+        world = World()
+        inject = world.failures.inject
+
+        def inject_and_flood(deployment, kind):
+            injection = inject(deployment, kind)
+            world.source.set_rate(6.0 * RATE)
+            return injection
+
+        world.failures.inject = inject_and_flood
+        plan = planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        series = world.drilling(longest_s=540.0)
+        (outcome,) = series.run(plan, budget_executor_seconds=budget)
+        assert reason in outcome.event.reason
+        assert series._spent <= budget + 2 * 1.0  # a sample of two executors
+        assert world.store.events("enrichment") == ()
+        assert world.nothing_is_left()
+
+    def test_nor_does_a_copy_that_does_not_get_ready(self):
+        world = World(executor_start_s=1000.0)
+        plan = planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        series = world.drilling()
+        (outcome,) = series.run(plan, budget_executor_seconds=plan.executor_seconds)
+        assert "budget" in outcome.event.reason
+        assert series._spent <= plan.executor_seconds + 2 * 1.0
 
     def test_a_drill_that_shows_nothing_is_not_tried_again_beyond_the_budget(self, monkeypatch):
         world, tried = World(), []
