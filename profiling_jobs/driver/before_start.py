@@ -7,14 +7,15 @@ the middle of another job's offsets without a word.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ..brokers import Brokers
 from ..errors import Misconfigured, NotReady
 from ..plans import FILES
 from ..ports import Plan
-from .batch_files import check_owner
+from ..signals.checkpoint import newest_topics, on_disk
+from .batch_files import check_owner, owner_of
 
 
 def check_topics(plan: Plan, brokers: Brokers) -> None:
@@ -41,48 +42,39 @@ def check_topics(plan: Plan, brokers: Brokers) -> None:
 
 def check_checkpoint(plan: Plan) -> None:
     """What the checkpoint has read so far is what this plan reads. Only local ones can be looked into."""
-    folder = Path(plan.checkpoint.removeprefix("file://"))
-    read = topics_of(folder)
-    foreign = sorted(read - set(plan.inputs.values()))
+    folder = on_disk(plan.checkpoint)
+    if folder is None:
+        return  # not on this machine's disk; the sink itself asks again
+    foreign = sorted(topics_of(folder) - set(plan.inputs.values()))
     if foreign:
         raise Misconfigured(
             f"job.{plan.job}.checkpoint",
             f"{plan.checkpoint} belongs to another query: it reads {', '.join(foreign)}, this job reads "
             f"{', '.join(sorted(plan.inputs.values()))}; name a new folder",
         )
-    if "://" in plan.checkpoint.removeprefix("file://"):
-        return  # not on this machine's disk; the sink itself asks again
-    query = query_of(folder)
+    queries = queries_of(folder)
     for name, output in plan.outputs.items():
         if output.startswith(FILES):
-            setting = f"job.{plan.job}.outputs.{name}"
-            check_owner(Path(output.removeprefix(FILES)), query, setting=setting)
+            setting, batches = f"job.{plan.job}.outputs.{name}", Path(output.removeprefix(FILES))
+            owner = owner_of(batches)
+            query = owner if owner in queries else next(iter(queries), None)
+            check_owner(batches, query, setting=setting)
 
 
-def query_of(checkpoint: Path) -> str | None:
-    """The query that a checkpoint belongs to; None for a new one."""
-    try:
-        return str(json.loads((checkpoint / "metadata").read_bytes())["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def queries_of(checkpoint: Path) -> tuple[str, ...]:
+    """The queries that a checkpoint belongs to; none for a new one."""
+    found = []
+    for folder in _kept(checkpoint):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(str(json.loads((folder / "metadata").read_bytes())["id"]))
+    return tuple(found)
 
 
 def topics_of(checkpoint: Path) -> set[str]:
     """The topics in the newest offsets of a checkpoint; empty when there are none, or no Kafka ones."""
-    newest = max((int(file.name) for file in _numbered(checkpoint / "offsets")), default=None)
-    if newest is None:
-        return set()
-    found: set[str] = set()
-    # One line of version, one of metadata, one per source.
-    for line in (checkpoint / "offsets" / str(newest)).read_text().splitlines()[2:]:
-        try:
-            offsets = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(offsets, dict) and all(isinstance(parts, dict) for parts in offsets.values()):
-            found.update(offsets)
-    return found
+    return set().union(*map(newest_topics, _kept(checkpoint)))
 
 
-def _numbered(folder: Path) -> Iterable[Path]:
-    return [file for file in folder.glob("*") if file.name.isdigit()] if folder.is_dir() else []
+def _kept(checkpoint: Path) -> list[Path]:
+    """Where queries may keep theirs: the folder itself, or one in it for each query of a script."""
+    return [checkpoint, *sorted(entry.parent for entry in checkpoint.glob("*/offsets"))]

@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Checkpoint:
         self.location = location
         self.topics = frozenset(topics)
         self._job = job
-        self._folder = _local(location)
+        self._folder = on_disk(location)
         self._known: dict[tuple[int, int], Commit] = {}
 
     def position(self) -> Position | Unknown:
@@ -137,6 +138,15 @@ class Checkpoint:
         return {partition: end for partition, end in all_ends.items() if partition[0] in self.topics}
 
 
+def newest_topics(folder: Path) -> frozenset[str]:
+    """The Kafka topics that a query reads, by the newest of its offsets that are whole."""
+    for batch in reversed(_numbers(folder / "offsets")[-BROKEN:]):
+        with suppress(_Unreadable, OSError):
+            planned = read_offsets(folder / "offsets" / str(batch))
+            return frozenset(topic for ends in planned.values() if ends for topic, _ in ends)
+    return frozenset()
+
+
 def read_offsets(path: Path) -> dict[int, Offsets | None]:
     """The end offsets of each source of a batch: None where it has none yet, empty where not on Kafka."""
     version, _, *lines = _lines(path, fewest=3)
@@ -217,7 +227,7 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if BATCH.fullmatch(name))
 
 
-def _local(location: str) -> Path | None:
+def on_disk(location: str) -> Path | None:
     """The folder of a checkpoint on this machine's disk; None for an object store."""
     parts = urlsplit(location)
     if parts.scheme == "file":

@@ -184,6 +184,11 @@ def test_a_fresh_checkpoint_on_an_old_folder_is_refused_before_anything_starts(t
     (tmp_path / "checkpoint" / "metadata").write_text('{"id":"query-2"}')
     with pytest.raises(Misconfigured, match="query-2"):
         before_start.check_checkpoint(live)
+    (tmp_path / "checkpoint" / "main" / "offsets").mkdir(
+        parents=True
+    )  # of a script that keeps its queries in folders of their own
+    (tmp_path / "checkpoint" / "main" / "metadata").write_text('{"id":"query-1"}')
+    before_start.check_checkpoint(live)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,36 @@ def test_the_newest_batch_says_what_is_read(tmp_path: Path) -> None:
     assert caught.value.setting == "job.orders.checkpoint"
 
 
+@pytest.mark.parametrize("spelt", ["{}", "file:{}", "file://{}"])
+def test_it_is_found_however_it_is_spelt(tmp_path: Path, spelt: str) -> None:
+    write(tmp_path, 0, {"clicks": {"0": 1}})
+    with pytest.raises(Misconfigured, match="it reads clicks"):
+        before_start.check_checkpoint(plan(spelt.format(tmp_path)))
+
+
+def test_so_are_the_offsets_of_newer_logs_which_number_their_sources(tmp_path: Path) -> None:
+    write(tmp_path, 0, {"clicks": {"0": 1}})
+    log = tmp_path / "offsets" / "0"
+    log.write_text('v2\n{"batchWatermarkMs":0}\n0:{"clicks":{"0":1}}')
+    with pytest.raises(Misconfigured, match="it reads clicks"):
+        before_start.check_checkpoint(plan(tmp_path))
+
+
+def test_so_are_those_of_a_script_that_keeps_its_queries_in_folders_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path / "main", 0, {"orders": {"0": 1}})
+    before_start.check_checkpoint(plan(tmp_path))
+    write(tmp_path / "late", 0, {"clicks": {"0": 1}})
+    with pytest.raises(Misconfigured, match="it reads clicks"):
+        before_start.check_checkpoint(plan(tmp_path))
+
+
+def test_what_was_cut_off_leaves_the_batch_before_to_say_it(tmp_path: Path) -> None:
+    write(tmp_path, 4, {"clicks": {"0": 1}})
+    (tmp_path / "offsets" / "5").write_text('v1\n{"batch')
+    with pytest.raises(Misconfigured, match="it reads clicks"):
+        before_start.check_checkpoint(plan(tmp_path))
+
+
 def test_other_sources_say_nothing(tmp_path: Path) -> None:
     write(tmp_path, 0, {"logOffset": 3}, 17, "-")
     assert before_start.topics_of(tmp_path) == set()
