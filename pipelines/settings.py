@@ -150,7 +150,7 @@ class JobSettings:
         "checked",
         choices=get_args(SideEffects),
         help="`checked`: a profiling copy whose sink cannot be judged is refused. `none`: you declare that "
-        "running a copy has no effect outside its scratch topics.",
+        "such a sink has no effect outside the copy's scratch topics; what can be judged still is.",
     )
     trigger_s: float = key(
         0.0, at_least=0, help="Trigger interval; 0: the next batch starts as the last one ends."

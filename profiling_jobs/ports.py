@@ -76,7 +76,7 @@ class Plan:
     state_partitions: int | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     side_effects: Literal["checked", "none"] = "checked"
-    """Whether a profiling copy's sinks are checked, or declared by the user to be without side effects."""
+    """Whether a profiling copy's sinks that cannot be judged are refused, or declared to be harmless."""
 
     @property
     def group(self) -> str:

@@ -26,7 +26,10 @@ CHECKED = (
     "at every DataStreamReader.load: Kafka topics and consumer group"
 )
 TRUSTED = "trusted: whatever the program does besides streaming writes (batch writes, clients of its own)"
-DECLARED = "only checkpoint and inputs are checked, the rest was declared to be without side effects"
+DECLARED = (
+    "checked: checkpoint, inputs, and every sink whose topic or path can be seen; one that cannot be judged "
+    "was declared to be without side effects"
+)
 
 
 def described(plan: Plan) -> str:
@@ -47,13 +50,20 @@ class Limits:
     def _key(self) -> str:
         return f"job.{self.plan.job}"
 
+    @property
+    def _declared(self) -> bool:
+        """Whether what cannot be judged was declared to be harmless. What can be judged is judged."""
+        return self.plan.side_effects == "none"
+
     def check_write(self, form: str, options: Mapping[str, str], *, function: str | None = None) -> None:
         """Refuse a write that this deployment must not do. `options` with lower-case keys."""
         self._check_checkpoint(options.get("checkpointlocation"), form)
-        if self.plan.role == "live" or self.plan.side_effects == "none":
+        if self.plan.role == "live":
             return
         form = form.lower()
         if function is not None or form not in HARMLESS | FILES | {"kafka"}:
+            if self._declared:
+                return
             what = f"a function of its own ({function})" if function else f"the format '{form}'"
             raise Unsafe(
                 f"{self._key}: the profiling copy writes through {what}, which cannot be judged; if it has "
@@ -102,12 +112,13 @@ class Limits:
     def _check_kafka(self, options: Mapping[str, str]) -> None:
         mine = set(self.plan.outputs.values())
         topic = options.get("topic")
-        if topic is None:
+        if topic is None and not self._declared:
             raise Unsafe(
                 f"{self._key}.outputs: the profiling copy takes the topic from a column, so nobody can say "
-                "where it writes: set the option 'topic'"
+                "where it writes: set the option 'topic', or, if it stays within its scratch topics, say so: "
+                f'{self._key}.profiling_side_effects = "none"'
             )
-        if topic not in mine:
+        if topic is not None and topic not in mine:
             raise Unsafe(
                 f"{self._key}.outputs: the profiling copy would write into '{topic}', it was given "
                 f"{', '.join(sorted(mine)) or 'no topic'}: take it from an argument, {{output_topic}} or "

@@ -34,6 +34,7 @@ COPY = Plan(
 LIMITS = Limits(COPY, "h:1,h:2", "/data/scratch")
 KAFKA = {"topic": "scratch-out", "kafka.bootstrap.servers": "h:2,h:1", "checkpointlocation": "/data/copy"}
 LIVE = Limits(replace(COPY, role="live"), "h:1", "/data/scratch")
+HERE = {**KAFKA, "kafka.bootstrap.servers": "h:1"}
 DECLARED = Limits(replace(COPY, side_effects="none"), "h:1", "/data/scratch")
 
 
@@ -80,7 +81,20 @@ def test_a_function_of_the_script_cannot_be_judged_unless_declared_harmless() ->
     with pytest.raises(Unsafe, match=r"foreachBatch.*job\.orders.profiling_side_effects"):
         LIMITS.check_write("parquet", KAFKA, function="foreachBatch")
     DECLARED.check_write("parquet", KAFKA, function="foreachBatch")
+    DECLARED.check_write("delta", KAFKA)
+    DECLARED.check_write("kafka", {name: value for name, value in HERE.items() if name != "topic"})
     LIVE.check_write("parquet", KAFKA, function="foreachBatch")
+
+
+def test_what_can_be_judged_is_judged_whatever_is_declared() -> None:
+    DECLARED.check_write("kafka", HERE)
+    DECLARED.check_write("parquet", {"path": "/data/scratch/alerts", "checkpointlocation": "/data/copy"})
+    with pytest.raises(Unsafe, match=r"job\.orders\.outputs.*'alerts'"):
+        DECLARED.check_write("kafka", {**HERE, "topic": "alerts"})
+    with pytest.raises(Unsafe, match=r"brokers\.bootstrap.*elsewhere:1"):
+        DECLARED.check_write("kafka", {**HERE, "kafka.bootstrap.servers": "elsewhere:1"})
+    with pytest.raises(Unsafe, match=r"job\.orders\.outputs.*warehouse"):
+        DECLARED.check_write("parquet", {**HERE, "path": "/warehouse/alerts"})
 
 
 def test_what_is_trusted_is_said() -> None:
