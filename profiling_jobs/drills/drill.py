@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from models.arguments import number
 from models.quantities import FAILURE_KINDS, RecoveryEvent, Unknown
+from models.wording import executors
 
 from ..errors import HeadroomError, Misconfigured, NotReady
 from ..ports import Clock, Failures, Injection, Source
@@ -143,6 +144,8 @@ class _Drill:
             now_s = self._clock.now_s()
             if doubt := self._watch.doubt(start_s):
                 return f"the job was disturbed before the failure: {doubt}"
+            if handled := self._handled():
+                return f"{handled} before the failure"
             if self._left_s() <= 0.0:
                 return "the budget ended before the failure was caused"
             batches = len(timeline.commits(start_s, now_s))
@@ -165,13 +168,34 @@ class _Drill:
         while self._clock.now_s() - failed_s < self._settings.longest_s:
             self._pass()
             self._mark(run_id)
-            if injection.id not in [one.id for one in self._failures.active()]:
-                return "somebody else has cleared the failure before the job had recovered"
+            if disturbed := self._disturbed(injection):
+                return disturbed
             if self._is_over(before):
                 break
             if self._left_s() <= 0.0:
                 return "the budget ended before it had recovered"
         return ""
+
+    def _disturbed(self, injection: Injection) -> str:
+        """What else has happened since the failure; nothing where the job was left alone with it."""
+        active = self._failures.active()
+        if injection.id not in [one.id for one in active]:
+            return "somebody else has cleared the failure before the job had recovered"
+        for other in active:  # one of the broker hits every job
+            here = other.kind == "broker_restart" or other.deployment == self._watch.name
+            if here and other.id != injection.id and other.at_s > injection.at_s:
+                return f"another failure was caused meanwhile: {other.kind} of {other.deployment}"
+        return f"{handled} meanwhile" if (handled := self._handled()) else ""
+
+    def _handled(self) -> str:
+        """What somebody has done to the job itself, which is then another one than the drill began with."""
+        status = self._watch.status
+        if status.state == "stopped":
+            return "the job was stopped"
+        declared = status.declared_scale_out
+        if isinstance(declared, Unknown) or declared == self._watch.scale_out:
+            return ""
+        return f"the job was rescaled to {executors(declared)}"
 
     def _is_over(self, before: Undisturbed) -> bool:
         failed_s = self._failed_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from models.probing import Probe
 from models.quantities import FAILURE_KINDS, Misuse, Unknown
 from models.wording import executors
 
-from ..errors import NotReady
+from ..errors import HeadroomError, NotReady
 from ..ports import Failures, Plan
 from ..probing.copies import Copies, Copy, Surroundings
 from ..probing.probe import ProbeRun, Rules
@@ -210,7 +211,8 @@ class Drilling:
     def _drop(self) -> None:
         copy, self._copy = self._copy, None
         if copy is not None:
-            self._copies.stop(copy)
+            with suppress(HeadroomError):  # it stays written down, and is put away at the end
+                self._copies.stop(copy)
 
     def _begin(self, plan: DrillPlan) -> list[Cell]:
         kept = self._around.store.document(self.job, DOCUMENT)

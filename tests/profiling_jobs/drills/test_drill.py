@@ -303,6 +303,60 @@ class TestOneBesideAnother:
         assert kept == again.event
         assert world.nothing_is_left()
 
+    @pytest.mark.parametrize(
+        ("kind", "meanwhile", "reason"),
+        [
+            ("executor_kill", lambda world, name: world.deployments.stop(name), "stopped meanwhile"),
+            (
+                "executor_kill",
+                lambda world, name: world.deployments.scale(name, 4, epoch=9),
+                "the job was rescaled to 4 executors meanwhile",
+            ),
+            (
+                "driver_kill",
+                lambda world, name: world.failures.inject("payments", "broker_restart"),
+                "another failure was caused meanwhile: broker_restart of payments",
+            ),
+        ],
+    )
+    def test_whatever_else_happens_to_the_job_spoils_it(self, monkeypatch, kind, meanwhile, reason):
+        monkeypatch.setattr(drilling, "RETRIES", 0)
+        world = World()
+        world.cluster.topics.create("orders", partitions=2, at_s=0.0)
+        world.cluster.topics.create("answers", partitions=2, at_s=0.0)
+        world.deployments.launch(replace(PLAN, name="payments", job="payments", checkpoint="/payments"))
+        world.clock.sleep(30.0)
+        world.three_seconds_after_a_failure(lambda: meanwhile(world, world.failures.active()[0].deployment))
+        plan = planned(kinds=[kind], rates_rps={2: [RATE]}, repeats=1)
+        (spoilt,) = world.drilling().run(plan)
+        assert reason in spoilt.event.reason
+
+    def test_a_job_that_is_rescaled_before_the_failure_shows_nothing(self):
+        world = World()
+        sleep, begun = world.clock.sleep, []
+        run = drill.run
+
+        def slept(seconds):
+            sleep(seconds)
+            if begun:
+                name, began_s = begun[0]
+                if world.clock.now_s() - began_s >= 10.0:
+                    begun.clear()
+                    world.deployments.scale(name, 4, epoch=9)
+
+        def spied(subject, kind, **more):
+            if not world.said:
+                begun.append((subject.watch.name, world.clock.now_s()))
+            return run(subject, kind, **more)
+
+        world.clock.sleep, drill.run = slept, spied
+        try:
+            plan = planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+            spoilt = world.drilling().run(plan)[0]
+        finally:
+            drill.run = run
+        assert "the job was rescaled to 4 executors" in spoilt.event.reason
+
     def test_what_nobody_has_in_hand_is_left_over(self):
         world = World()
         copy = world.drilling()._copies.launch(2)
