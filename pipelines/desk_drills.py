@@ -33,10 +33,7 @@ BROKER = "broker_restart"
 def drill(means: Means, order: Order) -> Found:
     """Every kind at every size and rate on a copy, or one after the other on the live job."""
     name, job, details = order.job, means.job(order), order.details
-    kinds = tuple(details.get("kinds", job.failure_kinds))
-    for kind in kinds:
-        if kind not in FAILURE_KINDS:
-            raise Misconfigured("drill.kinds", f"'{kind}' is none; there is {', '.join(FAILURE_KINDS)}")
+    kinds = _kinds(means, order)
     if BROKER in kinds:
         _refuse_under_live_jobs(means)
     models = drills.known_models(means.world.store, name, job, champions=means.champions.champions(name))
@@ -47,6 +44,24 @@ def drill(means: Means, order: Order) -> Found:
         found = _on_copy(means, order, models, kinds=kinds)
     rows = [drills.as_data(one, target_s=job.recovery_target_s) for one in found]
     return {"drills": rows, "kept": bool(rows) and all(row["kept"] for row in rows)}
+
+
+def _kinds(means: Means, order: Order) -> tuple[str, ...]:
+    """What is asked for; or of what the promise covers, all that can be caused here."""
+    can, given = means.world.failures.kinds(), order.details.get("kinds")
+    kinds = tuple(means.job(order).failure_kinds if given is None else given)
+    for kind in kinds:
+        if kind not in FAILURE_KINDS:
+            raise Misconfigured("drill.kinds", f"'{kind}' is none; there is {', '.join(FAILURE_KINDS)}")
+    cannot = [kind for kind in kinds if kind not in can]
+    setting = f"job.{order.job}.failure_kinds" if given is None else "drill.kinds"
+    if cannot and (given is not None or len(cannot) == len(kinds)):
+        raise Misconfigured(
+            setting, f"'{cannot[0]}' cannot be caused here; there is {', '.join(sorted(can))}"
+        )
+    if cannot:
+        order.say(f"{', '.join(cannot)} of {setting} cannot be caused here, and is left out")
+    return tuple(kind for kind in kinds if kind in can)
 
 
 @dataclass(frozen=True)

@@ -335,6 +335,23 @@ class TestCopies:
         with pytest.raises(Misconfigured, match=r"^drill\.rates_rps: is needed"):
             carried_out(office.desk, "drill", "orders")
 
+    def test_a_failure_that_cannot_be_caused_here_is_refused_before_a_copy_is_started(self, office):
+        office.launched()
+        with pytest.raises(
+            Misconfigured, match=r"^drill\.kinds: 'node_loss' cannot be caused here; there is"
+        ):
+            carried_out(office.desk, "drill", "orders", kinds=["driver_kill", "node_loss"], rates_rps=[100.0])
+        jobs = office.here._settings.jobs
+        jobs["orders"] = replace(jobs["orders"], failure_kinds=("node_loss",))
+        with pytest.raises(Misconfigured, match=r"^job\.orders\.failure_kinds: 'node_loss' cannot be"):
+            carried_out(office.desk, "drill", "orders", rates_rps=[100.0])
+        assert office.world.store.document("orders", "copies") is None
+        jobs["orders"] = replace(jobs["orders"], failure_kinds=("node_loss", "driver_kill"))
+        lines = []
+        done = carried_out(office.desk, "drill", "orders", say=lines.append, rates_rps=[100.0])
+        assert [row["kind"] for row in done["drills"]] == ["driver_kill"]
+        assert lines[0] == "node_loss of job.orders.failure_kinds cannot be caused here, and is left out"
+
     def test_the_live_job_is_not_hurt_unless_that_is_allowed(self, office):
         office.launched()
         with pytest.raises(Unsafe, match="allow_live_drills"):
