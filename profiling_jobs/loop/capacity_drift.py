@@ -24,8 +24,8 @@ ASK_AGAIN_S = 86_400.0  # judgement: measuring costs executor-seconds
 class CapacityDrift:
     """Since when profile and running job have disagreed."""
 
-    version: str = ""
-    """Of the models: new ones begin anew."""
+    version: int = 0
+    """Of the capacity model: a new one begins anew. The others are fitted more often than it is measured."""
     apart_since_s: float = math.inf
     scale_out: int = 0
     asked_since_s: float = math.inf
@@ -35,7 +35,7 @@ class CapacityDrift:
     def seen(
         self,
         *,
-        version: str,
+        version: int | Unknown,
         scale_out: int | Unknown,
         profile: Interval | Unknown,
         online: Interval | Unknown,
@@ -43,7 +43,9 @@ class CapacityDrift:
         now_s: float,
     ) -> CapacityDrift:
         """The state one tick later."""
-        state = self if version == self.version else CapacityDrift(version=version)
+        state = self
+        if not isinstance(version, Unknown) and version != self.version:
+            state = CapacityDrift(version=version)
         if isinstance(scale_out, Unknown):
             return state
         if any(alarm.startswith(CONTRADICTED) for alarm in alarms):

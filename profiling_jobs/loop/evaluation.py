@@ -128,7 +128,7 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
         now_s=now_s,
     )
     drift = memory.drift.seen(
-        version=settings.models.version,
+        version=charge if isinstance(charge, Unknown) else charge.capacity_version,
         scale_out=size,
         profile=evaluation.capacity.get("profile", NO_SIZE),
         online=evaluation.capacity.get("online", NO_SIZE),

@@ -19,6 +19,7 @@ from ..ports import Clock, Deployments, Failures, Store
 from ..signals.timeline import Timeline
 
 NO_FORECASTER = Unknown("there is no workload model yet: fit it")
+NO_CAPACITY = Unknown("there is no capacity model in charge")
 KEPT_S = 30 * 86_400.0  # judgement: a month of evaluations, some 100 MB a job
 
 
@@ -45,6 +46,11 @@ class InCharge:
     def forecaster_version(self) -> int:
         """A new one ends what was held against the old one."""
         return self.versions.get("workload", 0)
+
+    @property
+    def capacity_version(self) -> int | Unknown:
+        """A new one ends what was held against the old one."""
+        return self.versions.get("capacity", NO_CAPACITY)
 
 
 def never(job: str, now_s: float) -> Blackout | None:

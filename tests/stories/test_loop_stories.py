@@ -902,16 +902,39 @@ def test_forecasts_that_miss_give_way_to_the_best_naive_one_and_a_refit_is_asked
     assert (story.last().forecast["by"], list(story.last().requests)) == ("champion", [])
 
 
+def refitted_hourly(world: World, **changes: Any) -> Callable[[str], InCharge]:
+    """Champions of which the workload model is fitted anew every hour, as the schedule does."""
+
+    def charge(job: str) -> InCharge:
+        workload = 1 + int(world.at_s // 3_600.0)
+        versions = {"capacity": 1, "recovery": 1, "workload": workload}
+        version = ", ".join(f"{kind} {number}" for kind, number in versions.items())
+        return in_charge(version=version, versions=versions, **changes)
+
+    return charge
+
+
 def test_a_profile_that_no_longer_holds_is_asked_for_anew_at_that_size() -> None:
     world = World().launch(load=lambda at_s: 1_500.0 + 500.0 * math.sin(at_s / 300.0), mode="recommend")
-    world.charge = lambda job: in_charge(capacity=Linear(1_600.0))
-    story = world.run(minutes=60)
+    world.charge = refitted_hourly(world, capacity=Linear(1_600.0))
+    story = world.run(minutes=150)
     asked = [(e.at_s, r) for e in story.ticks["orders"] for r in e.requests if r["do"] == "profile"]
     first_s, request = asked[0]
     assert (request["model"], request["scale_outs"]) == ("capacity", [4])
     assert "where the profile says 6208–6592" in request["why"]
     assert {r["since_s"] for _, r in asked} == {first_s}  # asked for once, however often it is said
     assert first_s - START_S >= 1_800.0
+
+
+def test_a_disagreement_is_remembered_while_the_champions_cannot_be_read() -> None:
+    world = World().launch(load=lambda at_s: 1_500.0 + 500.0 * math.sin(at_s / 300.0), mode="recommend")
+    world.charge = lambda job: in_charge(capacity=Linear(1_600.0))
+    asked = [r for r in world.run(minutes=55).last().requests if r["do"] == "profile"]
+    assert len(asked) == 1
+    charge, world.charge = world.charge, raising
+    world.run(minutes=2)
+    world.charge = charge
+    assert [r for r in world.run(minutes=2).last().requests if r["do"] == "profile"] == asked
 
 
 def exported(folder: Path, *, rates: float = PER_EXECUTOR_RPS) -> None:

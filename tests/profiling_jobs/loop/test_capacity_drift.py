@@ -20,7 +20,7 @@ SAME = Interval(3_500.0, 3_800.0, 4_100.0, 0.9)
 
 def tick(state: CapacityDrift, now_s: float, **changes: Any) -> CapacityDrift:
     given: dict[str, Any] = {
-        "version": "1",
+        "version": 1,
         "scale_out": 4,
         "profile": PROFILE,
         "online": SLOWER,
@@ -41,7 +41,7 @@ def test_half_an_hour_of_disagreement_asks_for_that_size() -> None:
     assert tick(state, APART_S + ASK_AGAIN_S).requests[0]["since_s"] == APART_S + ASK_AGAIN_S
 
 
-@pytest.mark.parametrize("changes", [{"online": SAME}, {"version": "2"}])
+@pytest.mark.parametrize("changes", [{"online": SAME}, {"version": 2}])
 def test_agreement_or_new_models_begin_anew(changes: dict[str, Any]) -> None:
     state = tick(tick(CapacityDrift(), 0.0), APART_S - 1.0, **changes)
     assert tick(state, APART_S + 1.0, **changes).requests == ()
@@ -54,6 +54,11 @@ def test_agreement_or_new_models_begin_anew(changes: dict[str, Any]) -> None:
 def test_what_cannot_be_compared_says_nothing(changes: dict[str, Any]) -> None:
     state = tick(CapacityDrift(), 0.0, **changes)
     assert (state.requests, state.apart_since_s) == ((), math.inf)
+
+
+def test_a_version_that_cannot_be_read_changes_nothing() -> None:
+    state = tick(tick(CapacityDrift(), 0.0), APART_S)
+    assert tick(state, APART_S + 60.0, version=Unknown("x"), profile=Unknown("x")) == state
 
 
 def test_models_caught_in_the_act_are_asked_about_at_once() -> None:
