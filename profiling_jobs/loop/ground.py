@@ -44,7 +44,7 @@ class InCharge:
 
     @property
     def forecaster_version(self) -> int:
-        """A new one ends what was held against the old one."""
+        """A new one is told from the old one by it."""
         return self.versions.get("workload", 0)
 
     @property

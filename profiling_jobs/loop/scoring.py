@@ -2,8 +2,11 @@
 
 Every tick remembers its forecast, and scores those whose horizon is over (`models.accuracy`). Forecasts that
 overlap share their errors, so misses count once per horizon: after MISSES of them in a row the champion is
-not believed any more, the best naive forecast takes its place in the same tick, and a refit is asked for. A
-new champion begins anew.
+not believed any more, the best naive forecast takes its place in the same tick, and a refit is asked for.
+
+The row is of champions, one after the other. A routine refit (hourly) does not end it: it is the same way of
+forecasting with an hour more of data, four horizons of 900 s last longer than that hour, and a better one
+ends the row with its first hit. Only what comes while a stand-in is in charge, as was asked, begins anew.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ class Scoring:
     issued: tuple[tuple[str, Issued], ...] = ()
     """Who made it, and the forecast, oldest first."""
     misses: int = 0
-    """In a row, of the champion, each horizon counted once."""
+    """In a row, of whoever was champion, each horizon counted once."""
     counted_until_s: float = -math.inf
     instead: str = ""
     """Why the best naive forecast is in charge, if it is."""
@@ -78,8 +81,10 @@ class Scoring:
     """Since when it is, or since when the refit was asked for again."""
 
     def under(self, version: int) -> Scoring:
-        """The same, or a new beginning when another champion is in charge."""
-        return self if version == self.version else Scoring(version=version)
+        """The same under another champion, or a new beginning if that is the refit that was asked for."""
+        if version == self.version:
+            return self
+        return Scoring(version=version) if self.instead else replace(self, version=version)
 
     def settled(self, rates: Rates) -> tuple[Scoring, tuple[Scored, ...]]:
         """With every forecast scored whose horizon is over; which they were."""

@@ -902,6 +902,24 @@ def test_forecasts_that_miss_give_way_to_the_best_naive_one_and_a_refit_is_asked
     assert (story.last().forecast["by"], list(story.last().requests)) == ("champion", [])
 
 
+def test_a_horizon_that_outlasts_the_hourly_refit_can_still_be_missed_too_often() -> None:
+    far = naive_forecaster(history(), step_s=TICK_S, steps=15, seed=1)
+    assert isinstance(far, Forecaster)
+    yesterday = {"kind": "seasonal", "period": 600, "ring": [2_000.0] * 600, "last": 2_000.0}
+    stubborn = Forecaster.from_json({**far.to_json(), "model": yesterday})
+    world = World().launch(load=lambda at_s: 2_000.0 + 900.0 * math.sin(at_s / 700.0))
+    world.charge = refitted_hourly(world, forecaster=stubborn)
+    story = world.run(minutes=125)
+    by = [e.forecast["by"] for e in story.ticks["orders"]]
+    taken = by.index("naive")
+    at = story.ticks["orders"][taken]
+    assert at.forecast["horizon_s"] == 900.0
+    assert [r["model"] for r in at.requests if r["do"] == "refit"] == ["workload"]
+    assert set(by[taken:119]) == {"naive"}
+    assert set(by[119:]) == {"champion"}  # the refit that was asked for, or the next: it begins anew
+    assert story.last().forecast["misses_in_row"] == 0
+
+
 def refitted_hourly(world: World, **changes: Any) -> Callable[[str], InCharge]:
     """Champions of which the workload model is fitted anew every hour, as the schedule does."""
 

@@ -92,6 +92,17 @@ def test_a_new_champion_begins_anew_and_a_refused_refit_is_asked_for_again() -> 
     assert relieved.under(2) == Scoring(version=2)
 
 
+def test_a_routine_refit_ends_no_row_of_misses() -> None:
+    states = ticks(2 + STEPS * (MISSES - 1), forecasts=1_000.0, comes=2_000.0)
+    refitted = states[-1].under(2)
+    assert (refitted.version, refitted.misses, refitted.issued) == (2, MISSES - 1, states[-1].issued)
+    rates = Rates(STEP_S, 0, (2_000.0,) * (1 + STEPS * MISSES))
+    relieved = refitted.settled(rates)[0].judged(rates.end_s)
+    assert relieved.instead  # by a forecast that was made before the refit
+    hit = Rates(STEP_S, 0, (1_000.0,) * (1 + STEPS * MISSES))
+    assert refitted.settled(hit)[0].misses == 0
+
+
 def test_what_nobody_observed_is_not_scored() -> None:
     scoring = Scoring(version=1).made(forecast(1_000.0), by="champion", from_s=0.0)
     after, scored = scoring.settled(Rates(STEP_S, 0, (math.nan,) * STEPS))
