@@ -15,6 +15,8 @@ from .changes import Order, Outcome
 from .ground import Loop
 from .live_state import Memory
 
+PUTS_RIGHT = ("rollback", "reassert")
+
 
 def directives(job: str, *, loop: Loop, memory: Memory, now_s: float) -> Directives:
     """All of them, for one tick."""
@@ -50,7 +52,8 @@ def forbids(said: Directives, order: Order) -> str:
         return f"paused by {said.pause.who}: {said.pause.why}"
     if order.origin == "pin" or said.blackout is None:
         return ""
-    if said.blackout.scale_out_allowed and order.to >= order.before:
+    # As control has it: a window that allows growing forbids decisions to shrink, not to put a size right.
+    if said.blackout.scale_out_allowed and (order.to >= order.before or order.origin in PUTS_RIGHT):
         return ""
     return f"blackout: {said.blackout.why}"
 

@@ -1,6 +1,6 @@
 """What has become of the change that was ordered, as far as control has to know before it steps?
 
-never begun, and forbidden meanwhile       withdrawn: it has not failed and teaches nothing
+never begun, and forbidden meanwhile       withdrawn: it has not failed and teaches nothing; a rollback waits
 never begun for as long as a change takes  withdrawn, and somebody has to look why nothing runs
 begun later than ordered                   measured from when it was begun
 refused for good                           failed: taken back now, not after the time-out
@@ -50,7 +50,9 @@ def _waiting(
 ) -> tuple[State, Order | None, tuple[str, ...]]:
     """Nobody has begun it yet."""
     if order.origin == "rollback" and state.settings.mode == "apply":
-        return state, order, ()  # forgotten, it would leave the size that failed; control calls a person
+        # Forgotten, it would leave the size that failed. Once nothing forbids it, it has as long as ever to
+        # begin; then control calls a person.
+        return control.begun(state, at_s=now_s) if forbids(said, order) else state, order, ()
     if forbids(said, order) or state.settings.mode != "apply":
         return control.withdrawn(state), None, ()
     waited_s = now_s - order.at_s

@@ -149,9 +149,13 @@ class World:
 
     store: Any = field(default_factory=MemoryStore)
     slots: int = 24
+    useful: int = 24
+    """Executors; more of them do no more."""
 
     def __post_init__(self) -> None:
-        truth = Behaviour(capacity_rps=lambda n: PER_EXECUTOR_RPS * n, overhead_s=OVERHEAD_S)
+        truth = Behaviour(
+            capacity_rps=lambda n: PER_EXECUTOR_RPS * min(n, self.useful), overhead_s=OVERHEAD_S
+        )
         names = ("orders", "clicks")
         self.cluster = Cluster(
             dict.fromkeys(names, truth), Platform(slots=self.slots, scale_timeout_s=20.0), now_s=START_S
@@ -669,6 +673,38 @@ def test_a_change_that_does_not_take_effect_is_rolled_back_with_an_alarm() -> No
     assert {a.did for a in story.applied} >= {"later", "scaled"}
     assert story.sizes()[-1] == 4
     assert world.cluster.job("orders").declared == 4
+
+
+def test_growing_that_does_not_help_is_taken_back_where_only_shrinking_is_forbidden() -> None:
+    world = World(useful=4).launch(load=jump(5, 5_000.0))
+    world.blackout = lambda job, now_s: Blackout("sale", scale_out_allowed=True)
+    story = world.run(minutes=20)
+    grown = max(story.sizes())
+    assert (grown, 4) in story.scaled
+    assert any("not scalable" in alarm for alarm in story.alarms())
+    assert not any("Nothing more is tried" in alarm for alarm in story.alarms())
+
+
+@pytest.mark.parametrize("forbidden", ["blackout", "pause"])
+def test_a_rollback_that_is_forbidden_before_it_has_begun_is_done_afterwards(forbidden: str) -> None:
+    world = World(useful=4).launch(load=jump(5, 5_000.0))
+    story = world.run(minutes=1, applies=False)
+    while (story.last().apply or {}).get("origin") != "rollback":
+        world.daemon.carry_out(story.last())
+        story = world.run(minutes=1, applies=False)
+    now_s, until_s = world.cluster.now_s, world.cluster.now_s + 600.0
+    if forbidden == "pause":
+        world.store.direct(Directive("orders", "pause", "ann", "sale", since_s=now_s, until_s=until_s))
+    else:
+        world.blackout = lambda job, now_s: Blackout("sale") if now_s < until_s else None
+    assert [a.did for a in world.daemon.carry_out(story.last())] == ["nothing"]
+    held = world.run(minutes=9)
+    assert all(forbidden in reason and "sale" in reason for reason in held.reasons())
+    assert (held.scaled, set(held.sizes())) == ([], {max(held.sizes())})
+    after = world.run(minutes=4)
+    assert after.scaled == [(max(held.sizes()), 4)]
+    assert after.sizes()[-1] == 4
+    assert not any("Nothing more is tried" in alarm for alarm in (*held.alarms(), *after.alarms()))
 
 
 def test_an_order_that_nobody_begins_is_withdrawn_and_told() -> None:

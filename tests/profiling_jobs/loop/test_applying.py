@@ -128,11 +128,20 @@ def test_what_is_no_longer_to_be_done_is_left_alone(loop: Loop, changes: Any, re
         (ORDER, Blackout("payday", scale_out_allowed=True), "scaled"),
         (replace(ORDER, to=3), Blackout("payday", scale_out_allowed=True), "nothing"),
         (replace(ORDER, origin="pin"), Blackout("payday"), "scaled"),
+        (replace(ORDER, to=3, origin="rollback"), Blackout("payday", scale_out_allowed=True), "scaled"),
+        (replace(ORDER, to=3, origin="reassert"), Blackout("payday", scale_out_allowed=True), "scaled"),
+        (replace(ORDER, to=3, origin="rollback"), Blackout("payday"), "nothing"),
+        (replace(ORDER, to=6, origin="reassert"), Blackout("payday"), "nothing"),
     ],
 )
 def test_a_blackout_that_has_begun_meanwhile(order: Order, window: Blackout, did: str) -> None:
     loop = replace(world(order=order), blackout=lambda job, now_s: window)
     assert attempt(loop).did == did
+
+
+def test_a_rollback_that_had_to_wait_is_not_too_old() -> None:
+    order = replace(ORDER, before=6, to=4, origin="rollback", at_s=NOW_S - 900.0)
+    assert attempt(world(Job(declared=6, alive=6), order=order)).did == "scaled"
 
 
 def test_a_pause_is_obeyed_unless_the_change_is_half_done() -> None:

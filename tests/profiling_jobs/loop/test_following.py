@@ -64,6 +64,14 @@ def test_a_rollback_stands_whoever_pauses() -> None:
         assert order == back
 
 
+def test_a_rollback_has_all_its_time_once_nothing_forbids_it() -> None:
+    back = replace(ORDER, origin="rollback")
+    waiting, *_ = follow(ordered("rollback"), order=back, said=PAUSED, now_s=400.0)
+    assert waiting.change is not None
+    assert waiting.change.at_s == 400.0
+    assert follow(waiting, order=back, now_s=460.0)[0] == waiting
+
+
 def test_what_was_begun_is_measured_from_then_and_stands_although_paused() -> None:
     state, order, *_, trouble = follow(ordered(), said=PAUSED, state="later", problem="the driver is silent")
     assert state.change is not None
