@@ -80,12 +80,17 @@ def orders(state: State, seen: Seen) -> Hold | Wish | Free:
 
 
 def lost_our_size(state: State, scale_out: int) -> bool:
-    """Has the job come back with another size although the declared one still carries our mark?"""
+    """Has the job come back with another size although the declared one still carries our mark?
+
+    What was verified under wider bounds than today's is not brought back.
+    """
+    settings = state.settings
     return (
-        state.settings.mode == "apply"
+        settings.mode == "apply"
         and state.directives.foreign_edit is False
         and not isinstance(state.last_good, Unknown)
         and state.last_good == state.applied
+        and settings.min_scale_out <= state.last_good <= settings.max_scale_out
         and scale_out != state.last_good
     )
 

@@ -470,6 +470,18 @@ def test_what_outranks_a_reassertion_is_obeyed_and_the_need_is_told() -> None:
     assert story.scaled == [(2, verified)]
 
 
+def test_a_size_beyond_bounds_that_were_tightened_since_is_not_brought_back() -> None:
+    world = World().launch(load=jump(3, 3_200.0))
+    verified = world.run(minutes=12).sizes()[-1]
+    world.agreed["orders"] = settings(max_scale_out=verified - 1)
+    world.daemon = world.restarted()
+    came_back(world, 2)
+    story = world.run(minutes=8)
+    assert max(story.sizes()) == story.sizes()[-1] == verified - 1
+    assert all(e.reassert is None for e in story.ticks["orders"])
+    assert "came back" not in " ".join(story.reasons())
+
+
 def test_in_recommend_the_size_is_the_users_and_nothing_is_re_asserted() -> None:
     world = World().launch(load=jump(3, 4_000.0))
     world.run(minutes=12)
