@@ -40,7 +40,8 @@ def notice_orders(state: State, seen: Seen) -> State:
     foreign = state.foreign
     if foreign is not None and foreign.since_s <= resumed_at_s:
         ours = seen.scale_out if seen.sized else Unknown("the size was not readable at the resume")
-        return replace(state, foreign=None, applied=ours, last_good=ours)
+        # Taken over, not verified: nothing that we would bring back.
+        return replace(state, foreign=None, applied=ours, last_good=NOT_VERIFIED)
     if foreign is not None or state.settings.mode != "apply" or not seen.sized:
         return state
     if not _is_foreign(state, seen):

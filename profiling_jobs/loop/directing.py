@@ -69,7 +69,8 @@ def marked(
     """With our mark, where the declared size is what we set ourselves although control does not expect it.
 
     An order that was withdrawn or replaced just while it was carried out leaves such a size, and so does a
-    job that was started anew with the size of its settings.
+    job that was started anew with the size of its settings. What was set before a `resume` shows nothing any
+    more: other hands have been at work since.
     """
     if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown):
         return said
@@ -77,9 +78,11 @@ def marked(
     expected = {state.applied} if change is None else {change.before, change.to}
     if scale_out in expected:
         return said
-    set_by_us = ours is not None and scale_out == ours.to and ours.state != "refused"
-    carries_it = not isinstance(status, Unknown) and status.ours is True
-    return replace(said, foreign_edit=False) if set_by_us or carries_it else said
+    mark = status if isinstance(status, Unknown) else status.ours
+    if isinstance(mark, Unknown):
+        done = ours is not None and ours.state != "refused" and scale_out == ours.to
+        mark = done and ours is not None and ours.at_s > said.resumed_at_s
+    return replace(said, foreign_edit=False) if mark else said
 
 
 def _until_s(directive: Directive) -> float:

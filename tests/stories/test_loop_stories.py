@@ -470,6 +470,20 @@ def test_what_outranks_a_reassertion_is_obeyed_and_the_need_is_told() -> None:
     assert story.scaled == [(2, verified)]
 
 
+def test_a_size_that_was_only_taken_over_from_somebody_is_not_brought_back() -> None:
+    world = World().launch(load=jump(3, 3_200.0))
+    verified = world.run(minutes=12).sizes()[-1]
+    world.cluster.job("orders").scale(verified + 3, world.cluster.now_s)  # somebody else's hands
+    assert world.run(minutes=3).last().foreign is not None
+    world.store.resume("orders", who="ann", why="yours again", now_s=world.cluster.now_s)
+    world.agreed["orders"] = settings(scale_in_window_s=7_200.0)  # nothing is decided meanwhile
+    assert set(world.run(minutes=3).sizes()) == {verified + 3}
+    world.cluster.job("orders").scale(verified, world.cluster.now_s)  # the same hands again
+    story = world.run(minutes=4)
+    assert set(story.sizes()) == {verified}
+    assert all((e.reassert, e.apply) == (None, None) for e in story.ticks["orders"])
+
+
 def test_a_size_beyond_bounds_that_were_tightened_since_is_not_brought_back() -> None:
     world = World().launch(load=jump(3, 3_200.0))
     verified = world.run(minutes=12).sizes()[-1]
