@@ -43,7 +43,9 @@ def withdrawn(state: State) -> State:
         return state
     if _its_incident(state) is not None:
         state = replace(state, recovering=None)
-    return replace(state, change=None, applied=change.before)
+    # A size that was lost is still what we have applied: it is missed for as long as it is not brought back.
+    applied = state.last_good if change.origin == "reassert" else change.before
+    return replace(state, change=None, applied=applied)
 
 
 def _its_incident(state: State) -> Incident | None:

@@ -95,10 +95,11 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
     ours = outcome(loop.store, job)
     said = directing.directives(job, loop=loop, memory=memory, now_s=now_s)
     size = seen.observation.scale_out
-    said = directing.marked(said, scale_out=size, state=memory.control, ours=ours, status=seen.status)
     settings = _with_models(settings, charge, memory)
-    state = memory.control.with_settings(settings).with_directives(said)
+    state = memory.control.with_settings(settings)
     state, order, worries, trouble = followed(state, order=memory.order, outcome=ours, said=said, now_s=now_s)
+    said = directing.marked(said, scale_out=size, state=state, ours=ours, status=seen.status)
+    state = state.with_directives(said)
     state, instructions = _stepped(state, replace(seen.observation, forecast=foreseen.forecast), now_s)
     first = instructions[0]
     if isinstance(first, Scale) and state.change is not None:

@@ -484,6 +484,23 @@ def test_a_size_that_was_only_taken_over_from_somebody_is_not_brought_back() -> 
     assert all((e.reassert, e.apply) == (None, None) for e in story.ticks["orders"])
 
 
+def test_a_reassertion_that_was_withdrawn_by_a_pause_is_still_needed_after_it() -> None:
+    world = World().launch(load=jump(3, 3_200.0))
+    verified = world.run(minutes=12).sizes()[-1]
+    world.agreed["orders"] = settings(max_step_out=1)
+    came_back(world, 2)
+    ordered = world.run(minutes=1, applies=False).last()
+    assert ordered.apply["origin"] == "reassert"
+    now_s = world.cluster.now_s
+    world.store.direct(Directive("orders", "pause", "ann", "wait", since_s=now_s, until_s=now_s + 150.0))
+    assert [a.did for a in world.daemon.carry_out(ordered)] == ["nothing"]
+    story = world.run(minutes=6)
+    paused = [e for e in story.ticks["orders"] if "pause" in e.orders]
+    assert len(paused) == 2
+    assert all((e.apply, e.reassert) == (None, {"found": 2, "ours": verified}) for e in paused)
+    assert story.scaled[0] == (2, verified)  # at once, not by steps of one
+
+
 def test_a_size_beyond_bounds_that_were_tightened_since_is_not_brought_back() -> None:
     world = World().launch(load=jump(3, 3_200.0))
     verified = world.run(minutes=12).sizes()[-1]
