@@ -1,6 +1,6 @@
 """Did our change take effect, is the job healthy again, and did it help? If not: back, once.
 
-    took effect   declared size and live executors equal the target within take_effect_s
+    took effect   declared size and live executors equal the target within take_effect_s; it is still declared
     healthy       something was committed since, and
                     after growing:    throughput is not below what it was before
                     after shrinking:  lag is in its band, or falls
@@ -80,9 +80,18 @@ def verify(state: State, seen: Seen) -> Followed:
             arrived = change.before if isinstance(alive, Unknown) else max(change.before, alive)
             return _fail(state, seen, change, problem, works=arrived)
     state = replace(state, change=change)
+    if seen.scale_out != change.to:
+        return _lost(state, seen, change)
     if seen.observation.at_s - change.took_effect_at_s < state.settings.settle_s:
         return state, ()
     return _judge_health(state, seen, change)
+
+
+def _lost(state: State, seen: Seen, change: Change) -> Followed:
+    """The size was there and is not any more, before it was verified: is it the size that the job dies of?"""
+    if change.origin in ROLLED_BACK:
+        return _fail(state, seen, change, f"the job went back to {executors(seen.scale_out)}")
+    return replace(state, change=None), ()  # what was ordered or verified before is ordered again
 
 
 def is_quarantined(state: State, scale_out: int, now: float) -> Quarantine | None:

@@ -167,6 +167,15 @@ class State:
     alarmed_at_s: Mapping[str, float] = field(default_factory=dict)
     last_decision: Decided | Unknown = NOT_DECIDED
 
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """The sizes that may be declared if nobody but us has set one; none before we have."""
+        if isinstance(self.applied, Unknown):
+            return ()
+        if self.change is None or math.isfinite(self.change.took_effect_at_s):
+            return (self.applied,)
+        return self.change.before, self.change.to
+
     def with_directives(self, directives: Directives) -> State:
         """The same memory under what people order now."""
         return replace(self, directives=directives)

@@ -102,9 +102,7 @@ def _is_foreign(state: State, seen: Seen) -> bool:
         return mark
     if isinstance(state.applied, Unknown):
         return False  # nothing of ours can have been overwritten
-    change = state.change
-    expected = {state.applied} if change is None else {change.before, change.to}
-    return seen.scale_out not in expected
+    return seen.scale_out not in state.expected
 
 
 def _until(until_s: float, now: float) -> str:

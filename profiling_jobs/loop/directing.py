@@ -74,9 +74,7 @@ def marked(
     """
     if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown):
         return said
-    change = state.change
-    expected = {state.applied} if change is None else {change.before, change.to}
-    if scale_out in expected:
+    if scale_out in state.expected:
         return said
     mark = status if isinstance(status, Unknown) else status.ours
     if isinstance(mark, Unknown):

@@ -539,6 +539,57 @@ def test_a_restart_with_the_old_size_is_put_right_while_the_mark_is_ours() -> No
     assert job.alive == 5
 
 
+@dataclass
+class Fragile(Job):
+    """A minute and a half with more than four executors kills its driver, which comes back with four."""
+
+    grown_at_s: float = math.inf
+
+    def second(self) -> None:
+        super().second()
+        self.grown_at_s = min(self.grown_at_s, self.now) if self.alive > 4 else math.inf
+        if self.now - self.grown_at_s > 90.0:
+            self.kill_driver(10.0)
+            self.declared = self.alive = 4
+
+
+def test_a_size_that_the_job_does_not_survive_is_neither_verified_nor_brought_back() -> None:
+    job = Fragile(piecewise((0.0, 2_500.0), (600.0, 3_000.0)))
+    log = run(job, minutes=60, ordered=lambda now: Directives(foreign_edit=False))
+    assert "came back" not in " ".join(log.reasons())
+    assert [to for _, to in log.scales[:2]] == [5, 4]
+    assert "rolled back, 5 executors failed: the job went back to 4 executors" in log.reason(log.scales[1][0])
+    assert len(log.scales) <= 4  # tried again only after its quarantine, which doubles
+
+
+def test_a_verified_size_that_is_lost_again_at_once_is_brought_back_again() -> None:
+    def come_back_small(job: Job) -> None:
+        job.kill_driver(20.0)
+        job.declared = job.alive = 3
+
+    job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
+    log = run(
+        job,
+        minutes=60,
+        happens={1_830.0: come_back_small, 1_930.0: come_back_small},
+        ordered=lambda now: Directives(foreign_edit=False),
+    )
+    assert [to for _, to in log.scales] == [5, 5, 5]
+    assert log.scales[2][0] - log.scales[1][0] <= 2 * TICK_S
+    assert job.alive == 5
+    assert not any("failed" in alarm for alarm in log.alarms)
+
+
+def test_a_foreign_edit_back_to_the_size_before_is_noticed_while_a_change_is_verified() -> None:
+    def edit(job: Job) -> None:
+        job.declared = job.alive = 4
+
+    job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
+    log = run(job, minutes=30, happens={725.0: edit})
+    assert [to for _, to in log.scales] == [5]
+    assert "foreign edit: somebody set 4 executors where we had set 5" in log.reason(780.0)
+
+
 def test_recommend_shows_and_touches_nothing() -> None:
     job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
     log = run(job, minutes=30, agreed=settings(mode="recommend"))
