@@ -6,6 +6,7 @@
           to ≥ (1 − max_share_in) · current, or the next aligned size
 
 A limit that cuts a wish moves it to an aligned size nearer to the present one; if none is left, it holds.
+Only where the present size itself lies beyond all of them, because bounds were moved, it goes there by steps.
 Nothing shrinks while the job is behind, while executors are missing, or while it cannot be seen to work.
 """
 
@@ -39,9 +40,10 @@ def _out(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
     if waits_s > 0:
         return Hold(f"cool-down, no scale-out for another {waits_s:.0f} s; wanted: {wish.reason}")
     highest = current + settings.max_step_out if settings.max_step_out is not None else wish.to
-    return _nearest(
-        state, seen, wish, [s for s in settings.sizes if current < s <= min(wish.to, highest)][::-1]
-    )
+    sizes = [s for s in settings.sizes if current < s <= min(wish.to, highest)]
+    if not sizes and current < settings.sizes[0]:
+        sizes = [highest]
+    return _nearest(state, seen, wish, sizes[::-1])
 
 
 def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
@@ -63,6 +65,8 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
     if settings.max_step_in is not None:
         lowest = max(lowest, current - settings.max_step_in)
     sizes = [s for s in settings.sizes if lowest <= s < current]
+    if not sizes and current > settings.sizes[-1]:
+        sizes = [lowest]
     # Aligned sizes may lie further apart than the share; the next one is then as small a step as there is.
     gentle = [s for s in sizes if s >= current * (1.0 - settings.max_share_in)]
     return _nearest(state, seen, wish, gentle or sizes[::-1])

@@ -611,6 +611,22 @@ def test_steps_are_limited() -> None:
     assert job.alive >= 10
 
 
+def test_bounds_that_were_moved_away_are_reached_by_limited_steps() -> None:
+    quick = {"scale_in_window_s": 300.0, "cooldown_in_s": 60.0}
+    above = run(
+        Job(steady(1_000.0), declared=9, alive=9),
+        minutes=60,
+        agreed=settings(max_scale_out=4, max_step_in=2, **quick),
+    )
+    below = run(
+        Job(steady(1_000.0), declared=2, alive=2),
+        minutes=60,
+        agreed=settings(min_scale_out=6, max_step_out=2, **quick),
+    )
+    assert [to for _, to in above.scales][:3] == [7, 5, 3]
+    assert [to for _, to in below.scales] == [4, 6]
+
+
 def test_only_aligned_sizes_are_taken() -> None:
     job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_000.0)))
     log = run(job, minutes=40, agreed=settings(candidates=(1, 2, 3, 4, 6, 12)))
