@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from models.quantities import Unknown
 from models.wording import executors
 from profiling_jobs.telling import in_words
 
@@ -122,12 +123,15 @@ def summary(outcome: Outcome) -> list[str]:
 def where_to_click(addresses: Addresses) -> list[str]:
     """The pages, and what to look at first."""
     lineage, decision = f"{addresses.dagster}/asset-groups", f"{addresses.dagster}/assets/decision"
-    return [
+    model = "a model, its picture, figures and alias"
+    lines = [
         f"Dagster    {lineage}  the five stages",
         f"           {decision}?view=overview  every decision, plotted",
         f"           {addresses.dagster}/automation  the sensor and why it did what it did",
-        f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  a model, its picture, figures and alias",
     ]
+    if not isinstance(addresses.mlflow, Unknown):
+        lines.append(f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  {model}")
+    return lines
 
 
 def _failures(outcome: Outcome) -> str:

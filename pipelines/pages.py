@@ -3,6 +3,9 @@
 Four processes, each of the owner's: one code server that loads the definitions, the web server and the daemon
 that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
 `.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
+
+Without Dagster's three nothing is evaluated, and whoever waits for them is told. Without MLflow's the
+exported champions stay in charge: what is wrong with it is said, the others run, and it is tried again.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from models.quantities import Unknown
 from profiling_jobs.errors import HeadroomError, NotReady
 
 from .owner import Owner
@@ -33,6 +37,7 @@ GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
 WAIT_S = 240.0  # measured: 15–45 s on a busy machine
 AGAIN_S = 5.0  # judgement: before what has ended is started anew …
 MOST_STARTS = 5  # … at most so often
+PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and somebody may have put right what was wrong
 PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
 QUIET = {
     "DAGSTER_DISABLE_TELEMETRY": "1",
@@ -52,11 +57,11 @@ class Addresses:
     """Where to click."""
 
     dagster: str
-    mlflow: str
+    mlflow: str | Unknown
 
     def to_json(self) -> dict[str, str]:
-        """Plain JSON."""
-        return dict(vars(self))
+        """Plain JSON; what does not answer is left out."""
+        return {name: at for name, at in vars(self).items() if not isinstance(at, Unknown)}
 
 
 @dataclass
@@ -67,8 +72,12 @@ class _Page:
     command: list[str]
     ready: Callable[[], bool]
     process: Process | None = None
+    problem: BaseException | None = None
+    """Why it was not started."""
     starts: int = 0
-    ended_s: float = field(default=0.0)
+    ended_s: float = 0.0
+    left_out: bool = False
+    """It did not answer when the others did."""
 
 
 class Pages:
@@ -80,9 +89,8 @@ class Pages:
         self.home = owner.folder / "dagster"
         web, code, mlflow = free_ports(3)
         self._ours = settings.mlflow.tracking_uri is None
-        self.addresses = Addresses(
-            f"http://{HOST}:{web}", settings.mlflow.tracking_uri or f"http://{HOST}:{mlflow}"
-        )
+        self._mlflow_at = settings.mlflow.tracking_uri or f"http://{HOST}:{mlflow}"
+        self.addresses = Addresses(f"http://{HOST}:{web}", self._mlflow_at)
         python, workspace = sys.executable, str(self.home / "workspace.yaml")
         self._pages = {
             "code": _Page(
@@ -105,7 +113,6 @@ class Pages:
         self._code_port = code
         self._wanted: list[str] = []
         self._starting: list[threading.Thread] = []
-        self._problem: BaseException | None = None
         self._closed = threading.Event()
 
     def start(self, *, daemon: bool = True) -> Pages:
@@ -113,61 +120,50 @@ class Pages:
         wanted = [name for name in self._pages if daemon or name != "daemon"]
         new = [name for name in wanted if name not in self._wanted]
         self._wanted += new
-        before = tuple(self._starting)
-
-        def work(names: list[str], prepare: Callable[[], None]) -> None:
-            for thread in before:
-                thread.join()
-            try:
-                with _MAKING:
-                    prepare()
-                for name in names:
-                    self._begin(name)
-            except BaseException as error:  # noqa: BLE001 - told to whoever waits
-                self._problem = error
-
         dagster = [name for name in new if name != "mlflow"]
-        for names, prepare in ((dagster, self._prepare_dagster), (["mlflow"], self._prepare_mlflow)):
-            if set(names) & set(new):
-                thread = threading.Thread(target=work, args=(names, prepare), name="headroom-pages")
-                thread.daemon = True
-                self._starting.append(thread)
-                thread.start()
+        if dagster:
+            self._begin_all(dagster, self._prepare_dagster)
+        if "mlflow" in new:
+            self._begin_all(["mlflow"], self._prepare_mlflow)
         return self
 
     def prepared(self) -> None:
         """Wait until the databases are there and may be used by this process too."""
         for thread in self._starting:
             thread.join()
-        if self._problem is not None:
-            raise self._problem
+        for page in self._pages.values():
+            if page.problem is not None:
+                raise page.problem
 
     def wait(self, *, timeout_s: float = WAIT_S) -> Addresses:
-        """Until all that were started answer, or NotReady with the log that says why."""
+        """Until all that were started answer; NotReady, with the log that says why, if Dagster's do not."""
         until = time.monotonic() + timeout_s
         while True:
-            if self._problem is not None:
-                raise self._problem
-            starting = [self._pages[name] for name in self._wanted if not self._pages[name].ready()]
-            if not starting:
-                return self.addresses
-            for page in starting:
-                if page.process is not None and not page.process.alive:
-                    raise NotReady(f"{page.role} has ended: see {self._owner.log(page.role)}")
-            if time.monotonic() > until:
-                logs = ", ".join(str(self._owner.log(page.role)) for page in starting)
-                raise NotReady(f"not ready within {timeout_s:.0f} s: see {logs}")
+            starting = {name: page for name in self._wanted if not _answers(page := self._pages[name])}
+            late = f"is not ready within {timeout_s:.0f} s" if time.monotonic() > until else ""
+            wrong = {name: why for name, page in starting.items() if (why := self._wrong(page, late))}
+            for name, why in wrong.items():
+                if name != "mlflow":
+                    raise why
+            if len(wrong) == len(starting):
+                return self._without_mlflow(wrong["mlflow"]) if wrong else self.addresses
             time.sleep(0.2)
 
     def watch(self) -> None:
         """Start anew what has ended; to be called now and then."""
         for name in self._wanted:
             page, now_s = self._pages[name], time.monotonic()
-            if page.process is None or page.process.alive:
+            if name == "mlflow" and page.problem is not None and now_s - page.ended_s > PUT_RIGHT_S:
+                self._begin_all(["mlflow"], self._prepare_mlflow)
+            if page.process is None:
                 continue
-            if not page.ended_s:
+            if page.process.alive:
+                if page.left_out and page.ready():
+                    page.left_out = False
+                    self._say(f"MLflow:  {self._mlflow_at}")
+            elif not page.ended_s:
                 page.ended_s = now_s
-                self._say(f"{page.role} has ended: see {self._owner.log(page.role)}")
+                self._say(str(self._wrong(page)))
             elif page.starts <= MOST_STARTS and now_s - page.ended_s > AGAIN_S * page.starts:
                 self._say(f"{page.role} is started again")
                 self._begin(name)
@@ -188,6 +184,44 @@ class Pages:
 
     # ------------------------------------------------------------------------------------------- its parts
 
+    def _begin_all(self, names: list[str], prepare: Callable[[], None]) -> None:
+        """In a thread, after those that were begun before."""
+        before = tuple(thread for thread in self._starting if thread.is_alive())
+        for name in names:
+            self._pages[name].problem = None
+
+        def work() -> None:
+            for thread in before:
+                thread.join()
+            try:
+                with _MAKING:
+                    prepare()
+                for name in names:
+                    self._begin(name)
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                for name in names:
+                    self._pages[name].ended_s, self._pages[name].problem = time.monotonic(), error
+
+        thread = threading.Thread(target=work, name="headroom-pages", daemon=True)
+        self._starting = [*before, thread]
+        thread.start()
+
+    def _wrong(self, page: _Page, late: str = "") -> BaseException | None:
+        """Why it will not answer, if that is known. `late`: what to say when nothing else is."""
+        if page.problem is not None:
+            return page.problem
+        if page.process is not None and not page.process.alive:
+            late = "has ended"
+        return NotReady(f"{page.role} {late}: see {self._owner.log(page.role)}") if late else None
+
+    def _without_mlflow(self, why: BaseException) -> Addresses:
+        page = self._pages["mlflow"]
+        page.left_out = True
+        if page.process is not None and not page.process.alive:
+            page.ended_s = time.monotonic()  # it is said here
+        self._say(f"without MLflow's pages, which are tried again: {why}")
+        return replace(self.addresses, mlflow=Unknown(str(why)))
+
     def environment(self) -> dict[str, str]:
         """What the definitions have to know: which file, which folder; and the user's own settings."""
         given = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
@@ -197,8 +231,7 @@ class Pages:
             "DAGSTER_HOME": str(self.home),
             HEADROOM_FILE: str(self._file),
             HEADROOM_FOLDER: str(self._owner.folder),
-            "HEADROOM_PAGE": self.addresses.mlflow,
-            HEADROOM_PAGE: self.addresses.mlflow,
+            HEADROOM_PAGE: self._mlflow_at,
         }
 
     def prepare_home(self) -> Path:
@@ -253,6 +286,10 @@ class Pages:
              "--artifacts-destination", root],
             lambda: _says_yes(port, "/health"),
         )  # fmt: skip
+
+
+def _answers(page: _Page) -> bool:
+    return page.problem is None and page.ready()
 
 
 def _says_yes(port: int, path: str) -> bool:

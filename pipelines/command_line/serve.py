@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from models.quantities import Unknown
 from pipelines import config, owner
 from pipelines.desk import carried_out
 from pipelines.serving import Office, Say, served
@@ -101,5 +102,6 @@ def _tell(office: Office, *, pages: bool, as_json: bool) -> None:
         return
     if found is not None:
         click.echo(f"Dagster: {found.dagster}")
-        click.echo(f"MLflow:  {found.mlflow}")
+        if not isinstance(found.mlflow, Unknown):
+            click.echo(f"MLflow:  {found.mlflow}")
     click.echo(f"serving {', '.join(sorted(office.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")

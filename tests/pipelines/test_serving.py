@@ -86,6 +86,15 @@ class Serve:
         assert line, self.process.stderr.read()
         return json.loads(line)
 
+    def says(self, begin, *, within_s=150.0):
+        """Its next line for people that begins so."""
+        timer = threading.Timer(within_s, self.process.kill)
+        timer.start()
+        try:
+            return next(line.rstrip() for line in self.process.stderr if line.startswith(begin))
+        finally:
+            timer.cancel()
+
     def end(self, number, *, within_s=60.0):
         self.process.send_signal(number)
         try:
@@ -140,6 +149,21 @@ def test_both_pages_answer_and_sigterm_ends_everything(project):
         assert holder(serve.folder) is None
         with pytest.raises(NotReady, match="headroom serve"):
             DeskClient(serve.folder).status()
+
+
+def test_without_mlflow_the_jobs_are_evaluated_and_it_comes_back(project):
+    database = project / ".headroom" / "mlflow.sqlite"
+    database.parent.mkdir()
+    database.write_bytes(b"no database" * 100)
+    with Serve(project, "--launch-all") as serve:
+        found = serve.line()
+        assert got(f"{found['dagster']}/server_info")[0] == 200
+        assert "mlflow" not in found
+        assert "damaged or no database: move it aside" in serve.says("without MLflow's pages")
+        assert DeskClient(serve.folder).status()["jobs"]["orders"]["state"] == "running"
+        database.rename(database.with_suffix(".aside"))
+        assert got(f"{serve.says('MLflow:').split()[-1]}/health") == (200, b"OK")
+        assert serve.end(signal.SIGTERM) == 128 + signal.SIGTERM
 
 
 def test_ctrl_c_ends_everything_and_is_no_error(project):
