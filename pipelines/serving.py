@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiling_jobs.learning import recorded_history
+from profiling_jobs.probing import copies
 
 from . import reconciling, world
 from .desk_here import HereDesk
@@ -61,6 +62,7 @@ def served(
         there = stack.enter_context(
             world.opened(settings, owner.folder, say=say, owner=owner, since_s=since_s)
         )
+        _clear_copies(there, settings, say)
         for name, job in settings.jobs.items():  # what the death of an earlier owner has cut short
             for line in recorded_history.tell(
                 there.store, name, owner.folder / "recordings", inputs=job.inputs
@@ -74,6 +76,16 @@ def served(
         server.start()
         reconciling.begin(owner, settings, environment=pages.environment(), say=say)
         yield Office(owner, there, desk, pages, settings, file, owner.folder)
+
+
+def _clear_copies(there: World, settings: Settings, say: Say) -> None:
+    """A killed owner's copies would be kept alive for nobody, on slots that the live jobs may need."""
+    for name, job in settings.jobs.items():
+        gone, problems = copies.clear_left_over(name, there.around(name, job))
+        for copy in gone:
+            say(f"{name}: {copy}, a copy that an earlier owner has left, is ended")
+        for problem in problems:
+            say(f"{name}: left behind: {problem}")
 
 
 def _newest_s(settings: Settings, folder: Path) -> float:

@@ -2,7 +2,7 @@
 
 A *profiling copy* has a name, topics and a checkpoint of its own, and a source that fills its input. What it
 is going to need is written down in the store before it is made, so that whoever comes after a crash stops it
-and deletes its topics (`Copies.clear`). Nothing is deleted that is not written down there.
+and deletes its topics (`Copies.clear`, `clear_left_over`). Nothing is deleted that is not written down there.
 
 A copy that has done its part is given the next size under its running query, where the job may be rescaled
 so: a driver and a source less to be started, which is half of what a short probe takes.
@@ -99,7 +99,7 @@ class Copies:
     def launch(self, scale_out: int) -> Copy:
         """One more copy. What fails on the way is taken back."""
         around, job = self._around, self._template.job
-        document = self._document()
+        document = _document(around.store, job)
         number = document["made"] + 1
         name = f"{job}-{self._purpose}{number}"
         inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
@@ -129,7 +129,7 @@ class Copies:
             source = around.open_source(name, inputs)
         except BaseException:
             with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
-                self._discard(name)
+                _discard(job, name, around)
             raise
         copy = self._running[name] = Copy(plan, source, self._watch(plan))
         return copy
@@ -141,7 +141,7 @@ class Copies:
         try:
             copy.source.stop()
         finally:
-            self._discard(name)
+            _discard(self._template.job, name, self._around)
 
     def clear(self) -> tuple[str, ...]:
         """Stop every copy that is written down, of this run or of an earlier one; what would not go.
@@ -154,12 +154,8 @@ class Copies:
                 self.stop(copy)
             except HeadroomError as error:
                 problems.append(f"{copy.plan.name}: {error}")
-        for name in list(self._document()["copies"]):
-            try:
-                self._discard(name)
-            except HeadroomError as error:
-                problems.append(f"{name}: {error}")
-        return tuple(problems)
+        _, left = clear_left_over(self._template.job, self._around)
+        return (*problems, *left)
 
     def _rescale(self, copy: Copy, scale_out: int) -> None:
         copy.rescaled += 1
@@ -173,24 +169,39 @@ class Copies:
             plan.name, scale_out=plan.scale_out, metrics=around.metrics, deployments=around.deployments
         )
 
-    def _discard(self, name: str) -> None:
-        around, document = self._around, self._document()
-        with suppress(Misconfigured):  # it was never launched
-            around.deployments.stop(name)
-        around.forget(name)
-        for topic in document["copies"].get(name, ()):
-            self._delete(topic)
-        document["copies"].pop(name, None)
-        around.store.save_document(self._template.job, DOCUMENT, document)
 
-    def _delete(self, topic: str) -> None:
-        for attempt in range(AGAIN):
-            try:
-                return self._around.broker.delete(topic)
-            except NotReady:
-                if attempt + 1 == AGAIN:
-                    raise
+def clear_left_over(job: str, around: Surroundings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Stop every copy of this job that is written down, whoever made it: which went, what would not go."""
+    gone, problems = [], []
+    for name in _document(around.store, job)["copies"]:
+        try:
+            _discard(job, name, around)
+            gone.append(name)
+        except HeadroomError as error:
+            problems.append(f"{name}: {error}")
+    return tuple(gone), tuple(problems)
 
-    def _document(self) -> dict[str, Any]:
-        kept = self._around.store.document(self._template.job, DOCUMENT) or {"made": 0, "copies": {}}
-        return {"schema": 1, "made": int(kept["made"]), "copies": dict(kept["copies"])}
+
+def _discard(job: str, name: str, around: Surroundings) -> None:
+    document = _document(around.store, job)
+    with suppress(Misconfigured):  # it was never launched
+        around.deployments.stop(name)
+    around.forget(name)
+    for topic in document["copies"].get(name, ()):
+        _delete(topic, around.broker)
+    document["copies"].pop(name, None)
+    around.store.save_document(job, DOCUMENT, document)
+
+
+def _delete(topic: str, broker: Broker) -> None:
+    for attempt in range(AGAIN):
+        try:
+            return broker.delete(topic)
+        except NotReady:
+            if attempt + 1 == AGAIN:
+                raise
+
+
+def _document(store: Store, job: str) -> dict[str, Any]:
+    kept = store.document(job, DOCUMENT) or {"made": 0, "copies": {}}
+    return {"schema": 1, "made": int(kept["made"]), "copies": dict(kept["copies"])}

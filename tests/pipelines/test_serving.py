@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import nullcontext
 
 import pytest
 from click.testing import CliRunner
 
 from models.simulation.store import MemoryStore
-from pipelines import config
+from pipelines import config, job_plans, world
 from pipelines.command_line import main
 from pipelines.desk import carried_out
 from pipelines.desk_line import DeskClient
@@ -26,6 +27,7 @@ from profiling_jobs.errors import NotReady, Unsafe
 from profiling_jobs.learning import recorded_history, workload_history
 from profiling_jobs.learning.champions import Champions
 from profiling_jobs.learning.promoting import Purpose, Room, refit
+from profiling_jobs.probing.copies import Copies
 from profiling_jobs.recording.recorded import Slice, slice_file
 
 TOML = """
@@ -220,6 +222,22 @@ def test_a_registry_that_cannot_be_read_is_said_and_serving_goes_on(project):
             time.sleep(0.1)
     assert len(said) == 1
     assert "mlflow.sqlite is damaged or no database" in said[0]
+
+
+@pytest.mark.parametrize("purpose", ["p", "d"])
+def test_copies_that_an_owners_death_has_left_are_ended_at_the_next_start(project, monkeypatch, purpose):
+    settings, folder, said = config.parse(TOML, environment={}), project / ".headroom", []
+    with world.opened(settings, folder) as there:
+        plan = job_plans.live_plan("orders", settings.jobs["orders"], folder=folder)
+        around = there.around("orders", settings.jobs["orders"])
+        Copies(plan, around, partitions={"events": 2, "alerts": 2}, purpose=purpose).launch(4)
+        assert there.deployments.names() == (f"orders-{purpose}1",)
+        monkeypatch.setattr(world, "opened", lambda *given, **more: nullcontext(there))
+        for _ in range(2):
+            with served(settings, file=project / "headroom.toml", folder=folder, say=said.append) as office:
+                assert office.world.deployments.names() == ()
+                assert office.world.broker.topics() == {}
+    assert said == [f"orders: orders-{purpose}1, a copy that an earlier owner has left, is ended"]
 
 
 def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):
