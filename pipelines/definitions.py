@@ -3,7 +3,8 @@
 Imported in a fresh process for every run, so nothing heavy may be imported from here (a test sees to it).
 Which jobs there are, headroom.toml says: `HEADROOM_FILE`, default `headroom.toml` where Dagster was started;
 everything lies in `HEADROOM_FOLDER`, default `.headroom`; MLflow's pages are at `HEADROOM_PAGE`. When the
-file is missing or wrong, the stages are still there, without jobs, and the sensor says what is wrong.
+file is missing or wrong, the stages are still there, without jobs, and the sensor says what is wrong. A
+schedule that Dagster refuses is left out, and the jobs are evaluated all the same.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
         problem = f"nothing is evaluated, {wrong}. Put it right and reload this code location."
     launched = all_jobs(list(jobs))
     where = str(folder.absolute())
+    left_out: list[str] = []
+    come_round = schedules(jobs, launched, say=left_out.append)
     return dg.Definitions(
         assets=partitions.of(dg.load_assets_from_modules(STAGES, include_specs=True), list(jobs)),
         jobs=list(launched.values()),
         sensors=[
-            sensors.optimization_sensor(jobs, launched, problem=problem),
+            sensors.optimization_sensor(jobs, launched, problem=problem, left_out=left_out),
             sensors.automation(),
             *sensors.after_runs(),
         ],
-        schedules=schedules(jobs, launched),
+        schedules=come_round,
         resources={
             "desk": DeskResource(folder=where),
             "store": StoreResource(folder=where),
@@ -56,7 +59,11 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
             "io_manager": RefusingIOManager(),
         },
         executor=dg.in_process_executor,  # a run is a process already, and has one thing to do
-        metadata={"headroom.toml": str(file), "folder": where, "problem": problem or "none"},
+        metadata={
+            "headroom.toml": str(file),
+            "folder": where,
+            "problem": problem or "; ".join(left_out) or "none",
+        },
     )
 
 

@@ -6,7 +6,7 @@ on a copy of the job; on the live job only with `allow_live_drills = true`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -32,15 +32,24 @@ def due(
 
 
 def schedules(
-    jobs: Mapping[str, JobSettings], launched: Mapping[str, Any]
+    jobs: Mapping[str, JobSettings],
+    launched: Mapping[str, Any],
+    *,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Sequence[dg.ScheduleDefinition]:
-    """One per job and line of its table."""
-    return [
-        _schedule(job, settings, what, line, launched[what])
-        for job, settings in jobs.items()
-        for what, line in ((PROFILE, settings.profile_cron), (DRILL, settings.drill_cron))
-        if line is not None and settings.copyable
-    ]
+    """One per job and line of its table; one that Dagster refuses is said, and costs the others nothing."""
+    found = []
+    for job, settings in jobs.items():
+        for what, line in ((PROFILE, settings.profile_cron), (DRILL, settings.drill_cron)):
+            if line is None or not settings.copyable:
+                continue
+            try:
+                found.append(_schedule(job, settings, what, line, launched[what]))
+            except dg.DagsterInvalidDefinitionError as refused:
+                say(
+                    f"job.{job}.{what}_cron: no {what} comes round at {line!r}, Dagster refuses it: {refused}"
+                )
+    return found
 
 
 def _schedule(job: str, settings: JobSettings, what: str, line: str, target: Any) -> dg.ScheduleDefinition:

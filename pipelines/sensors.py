@@ -146,8 +146,13 @@ def _waits(jobs: Jobs, now_s: float) -> str:
     return f"every job was evaluated in its interval; the next is {job}, in {left[job]:.0f} s"
 
 
-def optimization_sensor(jobs: Jobs, launched: Mapping[str, Any], *, problem: str) -> dg.SensorDefinition:
-    """The sensor of the control loop. `problem`: what is wrong with headroom.toml, if something is."""
+def optimization_sensor(
+    jobs: Jobs, launched: Mapping[str, Any], *, problem: str, left_out: Sequence[str] = ()
+) -> dg.SensorDefinition:
+    """The sensor of the control loop. `problem`: what is wrong with headroom.toml, if something is.
+
+    `left_out`: what does not come round although the file asks for it; every tick warns of it.
+    """
     shortest = min((one.evaluation_interval_s for one in jobs.values()), default=2.0 * IDLE_S)
 
     @dg.sensor(
@@ -162,6 +167,8 @@ def optimization_sensor(jobs: Jobs, launched: Mapping[str, Any], *, problem: str
     def sensor(context: dg.SensorEvaluationContext, desk: dg.ResourceParam[Desk]) -> dg.SensorResult:
         if problem:
             return dg.SensorResult(skip_reason=problem)
+        for line in left_out:
+            context.log.warning(line)
         found = tick(context.cursor, jobs, desk, now_s=time.time())
         for run in found.run_requests or ():
             context.log.info(f"{run.run_key}: {run.tags['headroom/why']}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS = tuple("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())
+LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days, in a leap year
 WINDOW = re.compile(r"(\S+)\s+(\d{2}):(\d{2})-(\d{2}):(\d{2})(?:\s+(no-scale-in))?")
 EXAMPLE = "`Mon-Fri 08:00-18:00`, `daily 22:00-02:00 no-scale-in` or `2026-11-27 00:00-24:00`"
 DAY_S = 86_400
@@ -116,21 +117,28 @@ def cron_problem(line: str) -> str:
     parts = line.split()
     if len(parts) != len(CRON):
         return f"{line!r} has {len(parts)} fields; five are wanted, `0 3 * * Sun` is Sundays at three"
+    meant: dict[str, set[int]] = {}
     for part, (name, low, high, names) in zip(parts, CRON, strict=True):
+        meant[name] = set()
         for one in part.split(","):
-            if not _cron_field(one, low, high, names):
+            if not (numbers := _cron_field(one, low, high, names)):
                 return f"{one!r} in {line!r} is no {name}: {low} to {high}, *, A-B or */N"
+            meant[name] |= numbers
+    if min(meant["day"]) > max(LONGEST[month - 1] for month in meant["month"]):
+        return f"{line!r} never comes: no month of it has a day {min(meant['day'])}"
     return ""
 
 
-def _cron_field(text: str, low: int, high: int, names: tuple[str, ...]) -> bool:
-    span, _, every = text.partition("/")
-    if "/" in text and not (every.isdecimal() and int(every) > 0):
-        return False
-    if span == "*":
-        return True
-    numbers = [_cron_number(one, low, names) for one in span.split("-")]
-    return len(numbers) <= 2 and all(low <= one <= high for one in numbers) and numbers == sorted(numbers)
+def _cron_field(text: str, low: int, high: int, names: tuple[str, ...]) -> frozenset[int]:
+    """The numbers that are meant; none if it is no such field."""
+    span, slash, every = text.partition("/")
+    if slash and not (every.isdecimal() and int(every) > 0):
+        return frozenset()
+    ends = [low, high] if span == "*" else [_cron_number(one, low, names) for one in span.split("-")]
+    if len(ends) > 2 or ends != sorted(ends) or not (low <= ends[0] and ends[-1] <= high):
+        return frozenset()
+    last = high if slash and len(ends) == 1 else ends[-1]
+    return frozenset(range(ends[0], last + 1, int(every) if slash else 1))
 
 
 def _cron_number(text: str, low: int, names: tuple[str, ...]) -> int:

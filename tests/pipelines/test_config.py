@@ -66,6 +66,7 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("outputs = {out = ''}", "line 8: job.orders.outputs: out = '' is no name for a topic"),
         ("profile_scale_outs = [0, 2]", "line 8: job.orders.profile_scale_outs: must be at least 1, got 0"),
         ("scale_out_max = 100000", "line 8: job.orders.scale_out_max: must be at most 1000, got 100000"),
+        ("drill_cron = '0 4 30 2 *'", "line 8: job.orders.drill_cron: '0 4 30 2 *' never comes"),
         ("[jobs.clicks]", "line 8: jobs: no such section; did you mean job.NAME?"),
         ("[brokers]\nbootstrap = 'kafka'", "line 9: brokers.bootstrap: 'kafka' is not of the form host:port"),
         (

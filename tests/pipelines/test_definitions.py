@@ -8,10 +8,11 @@ import pytest
 
 from models.quantities import Unknown
 from models.simulation import sampling
-from pipelines import config, world
+from pipelines import config, timetable, world
 from pipelines.definitions import built
 from pipelines.desk import carried_out
 from pipelines.desk_here import HereDesk
+from pipelines.desk_line import DeskClient
 from pipelines.desk_resource import AtDesk
 from pipelines.refusing_io import RefusingIOManager
 from profiling_jobs.errors import NotReady
@@ -94,6 +95,21 @@ class TestGraph:
         assert told in reason
         assert "reload this code location" in reason
         assert told in str(found.metadata["problem"])
+
+    def test_a_schedule_that_dagster_refuses_is_left_out_and_the_jobs_are_evaluated(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(timetable, "cron_problem", lambda line: "")
+        found = definitions(tmp_path, TOML + 'drill_cron = "0 4 30 2 *"\n')
+        dg.Definitions.validate_loadable(found)
+        assert {schedule.name for schedule in found.schedules} == {"profile_orders"}
+        assert "job.orders.drill_cron: no drill comes round" in str(found.metadata["problem"])
+        sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
+        desk = AtDesk(DeskClient(tmp_path / ".headroom"))
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
+            reason = sensor(context).skip_reason.skip_message
+        assert reason.startswith("orders was not evaluated: ")
 
     def test_no_job_yet_is_not_wrong(self, tmp_path):
         found = definitions(tmp_path, "")

@@ -65,7 +65,17 @@ def test_a_window_that_is_none_is_told_with_an_example(window):
 
 
 @pytest.mark.parametrize(
-    "line", ["0 3 * * Sun", "*/15 * * * *", "0 4 1,15 Jan-Mar 1-5", "0 0 * * 7", "5-59/10 2 * * mon,FRI"]
+    "line",
+    [
+        "0 3 * * Sun",
+        "*/15 * * * *",
+        "0 4 1,15 Jan-Mar 1-5",
+        "0 0 * * 7",
+        "5-59/10 2 * * mon,FRI",
+        "0 4 29 2 *",
+        "0 4 31 */2 *",
+        "0 4 1/30 Feb *",
+    ],
 )
 def test_a_cron_line(line):
     assert job(f'profile_cron = "{line}"').profile_cron == line
@@ -86,6 +96,14 @@ def test_a_cron_line(line):
 )
 def test_a_cron_line_that_is_none_is_told(line):
     with pytest.raises(Misconfigured, match=r"job\.orders\.drill_cron"):
+        job(f'drill_cron = "{line}"')
+
+
+@pytest.mark.parametrize("line", ["0 4 30 2 *", "0 4 30-31 Feb *", "0 4 31 2,4,6 *", "0 4 31/5 Nov *"])
+def test_a_day_that_never_comes_is_told(line):
+    with pytest.raises(
+        Misconfigured, match=r"job\.orders\.drill_cron.* never comes: no month of it has a day 3"
+    ):
         job(f'drill_cron = "{line}"')
 
 
