@@ -151,7 +151,10 @@ class HereDesk:
     def control_settings(self, job: str) -> control.Settings:
         """What control agrees to for this job, without models."""
         return control_settings(
-            job, self._settings.jobs[job], tasks=batch_tasks.if_known(self._tasks_of(job))
+            job,
+            self._settings.jobs[job],
+            tasks=batch_tasks.if_known(self._tasks_of(job)),
+            scale_timeout_s=self._settings.spark.scale_timeout_s,
         )
 
     def _tasks_of(self, job: str) -> int | Unknown:

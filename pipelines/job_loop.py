@@ -20,14 +20,24 @@ from profiling_jobs.learning.model_documents import KINDS
 from profiling_jobs.loop.ground import InCharge
 
 from .job_plans import limit_records
-from .settings import JobSettings
+from .settings import JobSettings, SparkSettings
 
 Found = TypeVar("Found")
 BACK_TO_BACK_S = 10.0  # a batch of a job without a trigger interval; control's own default
+ENDING_S = 60.0  # a restart first waits so long for the batch in hand, then for its executors
 
 
-def control_settings(name: str, job: JobSettings, *, tasks: int | None = None) -> control.Settings:
-    """What control agrees to. `tasks`: partitions, where they bound what an executor can do."""
+def control_settings(
+    name: str,
+    job: JobSettings,
+    *,
+    tasks: int | None = None,
+    scale_timeout_s: float = SparkSettings.scale_timeout_s,
+) -> control.Settings:
+    """What control agrees to. `tasks`: partitions, where they bound what an executor can do.
+
+    A change has not failed before whoever carries it out may give it up, after `scale_timeout_s`.
+    """
     try:
         return control.Settings(
             promise=Promise(job.recovery_target_s, job.confidence),
@@ -46,6 +56,7 @@ def control_settings(name: str, job: JobSettings, *, tasks: int | None = None) -
             cooldown_in_s=min(job.scale_in_window_s, control.Settings.cooldown_in_s),
             trigger_s=job.trigger_s or BACK_TO_BACK_S,
             max_lag_s=job.max_lag_s,
+            take_effect_s=max(control.Settings.take_effect_s, scale_timeout_s + ENDING_S),
         )
     except Misuse as wrong:
         raise Misconfigured(f"job.{name}.{wrong.argument}", wrong.problem) from wrong

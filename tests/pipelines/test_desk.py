@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from models.control import Blackout
+from models.control import Blackout, Settings
 from models.quantities import Unknown
 from models.simulation import sampling
 from pipelines import config, desk_drills, desk_recording, timetable, world
@@ -287,6 +287,16 @@ class TestRecordingAgain:
         assert (kept["folder"] != first["folder"], kept["ended"]) == (True, "complete")
         with pytest.raises(Misconfigured, match=r"^record\.max_bytes: must be at least 1"):
             self.again(office, max_bytes=0)
+
+
+@pytest.mark.parametrize(("timeout_s", "take_effect_s"), [(30, 180.0), (120, 180.0), (300, 360.0)])
+def test_a_change_has_not_failed_while_its_executors_may_still_come(tmp_path, timeout_s, take_effect_s):
+    patient = TOML.replace("[spark]", f"[spark]\nscale_timeout_s = {timeout_s}")
+    settings = config.parse(patient, environment={})
+    with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+        agreed = desk.control_settings("orders")
+    assert agreed.take_effect_s == take_effect_s
+    assert agreed.horizon_s == Settings(promise=agreed.promise, max_scale_out=4).horizon_s
 
 
 class TestCopies:
