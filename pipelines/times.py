@@ -60,9 +60,13 @@ def moment_s(text: str, *, now_s: float, toward: Toward) -> float:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as wrong:
         raise ValueError(f"{text!r} is no moment: {wrong}") from None
+    if not 1970 < found.year < 9999:  # at the ends of the calendar no other zone has this moment
+        raise ValueError(f"{text!r} is no moment of ours: name one from 1971 on")
     found_s = found.timestamp() if found.tzinfo else _here(found, text)
     if toward == "future" and found_s <= now_s:
         raise ValueError(f"{text!r} is over, it is {shown(now_s)}: name a moment to come")
+    if toward == "future" and found_s - now_s > LONGEST_S:
+        raise ValueError(f"{text!r} is more than a year away: leave it out to mean for ever")
     if toward == "past" and found_s > now_s:
         raise ValueError(f"{text!r} is still to come, it is {shown(now_s)}: name a moment that is over")
     return found_s
