@@ -13,6 +13,7 @@ from profiling_jobs.ports import Clock, Function, Plan, Source
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.recorder import Recorder, Request
 
+from .owner import unwritable
 from .settings import JobSettings, Settings
 from .world import DEFAULT_PARTITIONS, STORE, Say, World
 
@@ -69,7 +70,10 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
 
     attached = Attached(theirs(settings.jobs), now_s=clock.now_s)
     _run_by_their_owner(cluster, attached, settings)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     with SqliteStore(folder / STORE) as store:
         yield World(
             kind="simulated",

@@ -7,6 +7,7 @@ Exit codes everywhere: 0 done, 1 the answer is no, 2 it could not run.
 
 from __future__ import annotations
 
+import errno
 from importlib import import_module
 
 import click
@@ -57,6 +58,10 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (HeadroomError, Misuse) as error:
             raise Told(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # who reads has gone, which click ends by itself
+                raise
+            raise Told(f"{error}: put that right, and try again") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help, without importing anything."""

@@ -27,9 +27,13 @@ def permissions(patient: Patient) -> list[Finding]:
     """It holds secrets and decides what runs: nobody else may read or write it."""
     folder = patient.folder
     if not folder.exists():
-        if not os.access(patient.root, os.W_OK):
+        there = next(one for one in folder.resolve().parents if one.exists())
+        if not there.is_dir():
+            told = f"{folder} cannot be made: {there} is a file"
+            return [Finding("folder", "problem", told, "move that aside, or name another --folder")]
+        if not os.access(there, os.W_OK | os.X_OK):
             told = f"{folder} is not there and cannot be made"
-            return [Finding("folder", "problem", told, f"make {patient.root} writable for you")]
+            return [Finding("folder", "problem", told, f"make {there} writable for you")]
         return [Finding("folder", "ok", f"{folder} is not there yet: the first start makes it")]
     found = []
     what = folder.stat()

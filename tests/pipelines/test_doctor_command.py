@@ -186,6 +186,13 @@ class TestFolder:
         assert (code, found["folder"]["state"]) == (1, "problem")
         assert found["folder"]["fix"] == "chmod 700 .headroom"
 
+    def test_a_file_in_the_way_of_the_folder(self, project):
+        (project / "file").write_text("in the way")
+        found, code = doctor("--folder", "file/under/.headroom")
+        assert (code, found["folder"]["state"]) == (1, "problem")
+        assert found["folder"]["found"].endswith("file is a file")
+        assert found["folder"]["fix"] == "move that aside, or name another --folder"
+
     def test_a_secret_that_others_may_read(self, project):
         (project / ".headroom").mkdir(mode=0o700)
         (project / ".headroom" / "desk.token").write_text("x")

@@ -73,17 +73,38 @@ def test_a_process_inherits_no_secret_of_ours(folder: Path, monkeypatch: pytest.
     assert f"{OWNER}={owner.id}" in text
 
 
-@pytest.mark.parametrize("command", [["serve", "--no-pages"], ["demo", "--deployment", "simulated"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["serve", "--no-pages"],
+        ["demo", "--deployment", "simulated"],
+        ["drill", "orders", "--rate-rps", "5"],
+    ],
+)
 def test_a_folder_that_cannot_be_made_is_one_sentence(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "headroom.toml").write_text('[deployment]\nkind = "simulated"\n')
+    job = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
+    (tmp_path / "headroom.toml").write_text(f'[deployment]\nkind = "simulated"\n{job}')
     (tmp_path / "file").write_text("in the way")
     said = CliRunner().invoke(main, [*command, "--folder", "file/under"])
     assert said.exit_code == 2
     assert "file/under: cannot be used (Not a directory" in said.stderr
     assert "name another --folder" in said.stderr
+
+
+def test_a_file_where_a_folder_of_ours_should_be_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headroom.toml").write_text('[deployment]\nkind = "simulated"\n')
+    (tmp_path / ".headroom").mkdir(mode=0o700)
+    (tmp_path / ".headroom" / "desk").write_text("in the way")
+    said = CliRunner().invoke(main, ["serve", "--no-pages"])
+    assert said.exit_code == 2
+    assert "File exists" in said.stderr
+    assert ".headroom/desk" in said.stderr
 
 
 def test_what_cannot_be_recorded_does_not_run(folder: Path) -> None:
