@@ -69,13 +69,15 @@ def planned(
     for kind in kinds:
         if kind not in FAILURE_KINDS:
             raise Misuse("kinds", f"'{kind}' is no kind of failure; there is {', '.join(FAILURE_KINDS)}")
-    everything = [
-        Cell(kind, whole("rates_rps", size), number("rates_rps", rate, above=0.0), repeat)
-        for repeat in range(1, repeats + 1)
+    points = [
+        (whole("rates_rps", size), number("rates_rps", rate, above=0.0), kind)
         for size in sorted(rates_rps)
         for rate in sorted(rates_rps[size])
         for kind in kinds
     ]
+    everything = (  # one by one: nobody has bounded `repeats`, but the budget soon is used up
+        Cell(kind, size, rate, repeat) for repeat in range(1, repeats + 1) for size, rate, kind in points
+    )
     cells: list[Cell] = []
     cost = 0.0
     for cell in everything:
@@ -83,7 +85,7 @@ def planned(
             break
         cost += cell.scale_out * drill_s
         cells.append(cell)
-    return DrillPlan(tuple(cells), len(everything) - len(cells), cost)
+    return DrillPlan(tuple(cells), repeats * len(points) - len(cells), cost)
 
 
 class Drilling:

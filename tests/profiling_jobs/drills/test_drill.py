@@ -383,6 +383,16 @@ class TestPlans:
         )
         assert (len(plan.cells), plan.left_out, plan.executor_seconds) == (2, 1, 720.0)
 
+    def test_more_than_anybody_can_count_takes_no_longer_to_plan(self):
+        plan = planned(
+            kinds=KINDS[:2],
+            rates_rps={2: [500.0]},
+            repeats=10**9,
+            budget_executor_seconds=800.0,
+            drill_s=180.0,
+        )
+        assert (len(plan.cells), plan.left_out) == (2, 2 * 10**9 - 2)
+
     def test_what_turns_out_dearer_ends_where_the_budget_does_and_goes_on_next_time(self):
         world = World()
         plan = planned(kinds=["executor_kill", "driver_kill"], rates_rps={2: [RATE]}, repeats=1)
