@@ -76,8 +76,15 @@ class Records:
 
     def find(self, name: str) -> Record | None:
         """One that may be there."""
-        data = read_json(self.folder(name) / "deployment.json") if plans.NAME.fullmatch(name) else None
-        return Record.from_json(data) if data else None
+        path = self.folder(name) / "deployment.json"
+        data = read_json(path) if plans.NAME.fullmatch(name) else None
+        try:
+            return Record.from_json(data) if data else None
+        except (KeyError, TypeError, ValueError) as other:
+            raise Unsafe(
+                f"{path} was written by another version of Headroom ({type(other).__name__}: {other}): use "
+                "that one, or move the file aside once nothing of it runs"
+            ) from other
 
     def all(self) -> list[Record]:
         """Every one, by name."""

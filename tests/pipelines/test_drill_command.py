@@ -263,6 +263,14 @@ class TestCleanup:
         assert headroom("cleanup").exit_code == 1
         assert noted.exists()
 
+    def test_a_record_of_another_version_is_one_sentence(self, project):
+        folder = project / ".headroom" / "deployments" / "orders"
+        folder.mkdir(parents=True)
+        (folder / "deployment.json").write_text('{"schema": 2, "program": {}}')
+        result = headroom("cleanup")
+        assert result.exit_code == 2
+        assert "orders/deployment.json was written by another version of Headroom" in result.stderr
+
     def test_a_folder_that_a_living_command_owns_is_left_alone(self, project):
         with Owner(project / ".headroom"):
             result = headroom("cleanup")
