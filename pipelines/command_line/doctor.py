@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from models.wording import counted
 from pipelines import config, diagnosis
 from pipelines.config import WrongSettings
 from pipelines.diagnosis import Check, Finding, Patient, examined, machine, promises, services
@@ -97,11 +98,9 @@ def _show(found: Sequence[Finding]) -> None:
     count = {state: sum(one.state == state for one in found) for state in COLOURS}
     click.echo()
     if count["problem"]:
-        plural = "" if count["problem"] == 1 else "s"
-        click.secho(f"{count['problem']} problem{plural}, {count['warning']} warnings", fg="red", bold=True)
+        also = counted(count["warning"], "warning")
+        click.secho(f"{counted(count['problem'], 'problem')}, {also}", fg="red", bold=True)
     elif count["warning"]:
-        click.secho(
-            f"no problem, {count['warning']} warning{'' if count['warning'] == 1 else 's'}", fg="yellow"
-        )
+        click.secho(f"no problem, {counted(count['warning'], 'warning')}", fg="yellow")
     else:
         click.secho("everything is well", fg="green")

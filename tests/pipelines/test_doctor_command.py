@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from models.quantities import RecoveryEvent
 from pipelines import config, diagnosis
+from pipelines.command_line import doctor as doctor_command
 from pipelines.command_line import main
 from pipelines.diagnosis import Finding, Patient, examined, promises
 from pipelines.diagnosis.attached import attached
@@ -72,6 +73,16 @@ def test_it_fits_a_page(project):
     assert done.stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 100
     assert "\x1b" not in done.stdout, "no colour into a pipe"
+
+
+def test_one_warning_is_no_warnings(project, monkeypatch):
+    one = {
+        "a": lambda _: [Finding("a", "problem", "x", "y")],
+        "b": lambda _: [Finding("b", "warning", "x", "y")],
+    }
+    monkeypatch.setattr(doctor_command, "CHECKS", one)
+    said = CliRunner().invoke(main, ["doctor"])
+    assert said.output.endswith("\n1 problem, 1 warning\n")
 
 
 def test_what_is_wrong_is_a_problem_with_its_fix(project):
