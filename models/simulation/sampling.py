@@ -125,14 +125,14 @@ class Sampler:
         self._told[name] = job.checkpoint.batch
         if told is None:  # what was done before somebody asked is of no interest
             return ()
+        commits = job.checkpoint.commits
         return tuple(
             Commit(
                 c.batch,
                 c.at_s,
                 {(t, p): int(end) for t, ends in c.after.items() for p, end in enumerate(ends)},
             )
-            for c in job.checkpoint.commits
-            if c.batch > told
+            for c in commits[bisect_right(commits, told, key=lambda commit: commit.batch) :]
         )
 
     def _executors(self, name: str, job: Job, now: float) -> tuple[ExecutorSample, ...] | Unknown:

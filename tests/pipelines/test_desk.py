@@ -51,6 +51,7 @@ build = "a:b"
 inputs = {events = "clicks"}
 """
 LONG = {"scale_out": 1, "rate_rps": 300.0}
+SPEED = 300.0  # of simulated time: unbounded, its thread leaves the interpreter to nobody else
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +89,10 @@ class Office:
 def office(request, tmp_path):
     settings = config.parse(TOML, environment={})
     with (
-        world.opened(settings, tmp_path) as there,
+        world.opened(settings, tmp_path, since_s=time.time()) as there,
         HereDesk(there, settings, tmp_path) as here,
     ):
+        there.pace.set(SPEED)
         if request.param == "here":
             yield Office(there, here, here, tmp_path)
             return
@@ -504,6 +506,7 @@ class TestWhereABlackoutBegins:
             world.opened(settings, tmp_path, since_s=began_s) as there,
             HereDesk(there, settings, tmp_path) as desk,
         ):
+            there.pace.set(SPEED)
             carried_out(desk, "launch", "orders")
             yield Office(there, desk, desk, tmp_path)
 
