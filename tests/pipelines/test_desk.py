@@ -265,7 +265,11 @@ class TestRecordingAgain:
         settings = config.parse(
             TOML.replace('{events = "in"}', '{events = "in", users = "who"}'), environment={}
         )
-        with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+        with (
+            world.opened(settings, tmp_path, since_s=time.time()) as there,
+            HereDesk(there, settings, tmp_path) as desk,
+        ):
+            there.pace.set(SPEED)
             office = Office(there, desk, desk, tmp_path)
             office.launched(rate_rps=0.0)
             there.flow("who", 1500.0)  # nothing comes in the other one: its recording is over at once
