@@ -15,6 +15,7 @@ from models.wording import executors
 from pipelines import records
 from pipelines.local_world import yours
 from pipelines.owner import owner_id
+from pipelines.settings import Settings
 from profiling_jobs.errors import HeadroomError, Misconfigured
 
 from . import Finding, Patient
@@ -80,6 +81,8 @@ def spark(patient: Patient) -> list[Finding]:
     if patient.settings.deployment.kind == "local" and most > settings.slots:
         told = f"scale_out_max is up to {most}, and the worker has {settings.slots} slots"
         found.append(Finding("Spark", "warning", told, f"spark.slots = {most}, or a smaller scale_out_max"))
+    elif patient.settings.deployment.kind == "local":
+        found += _room_for_copies(patient.settings)
     home = patient.environment.get("SPARK_HOME")
     if home:
         told = f"SPARK_HOME={home} is set; Headroom uses the installed pyspark and does not look there"
@@ -93,6 +96,19 @@ def spark(patient: Patient) -> list[Finding]:
         told = "the master runs and does not answer"
         return [Finding("Spark", "problem", told, f"see {patient.folder / 'logs' / 'spark-master.log'}")]
     return [Finding("Spark", "ok", f"runs, its page is http://{HOST}:{page}")]
+
+
+def _room_for_copies(settings: Settings) -> list[Finding]:
+    """A profile leaves live jobs all that they may be given; something must be left of it."""
+    kept = sum(job.scale_out_max for job in settings.jobs.values() if job.mode == "apply")
+    smallest = min(
+        (min(job.profile_scale_outs or (job.scale_out_min,)) for job in settings.jobs.values()), default=0
+    )
+    if not kept or kept + smallest <= settings.spark.slots:
+        return []
+    told = f"jobs in mode apply may be given {kept} of {settings.spark.slots} slots: none is left for a copy"
+    fix = f"spark.slots = {kept + smallest} or more to profile beside them"
+    return [Finding("Spark", "warning", told, fix)]
 
 
 def mlflow(patient: Patient) -> list[Finding]:

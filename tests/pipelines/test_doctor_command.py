@@ -65,6 +65,16 @@ def test_a_healthy_machine_is_well_and_every_line_says_what_was_looked_at(projec
     assert not (project / ".headroom").exists(), "looking must not make anything"
 
 
+@pytest.mark.parametrize(("slots", "state"), [(8, "warning"), (9, "ok")])
+def test_a_profile_beside_jobs_that_may_take_every_slot_is_foreseen(project, slots, state):
+    (project / "headroom.toml").write_text(f"[spark]\nslots = {slots}\n{JOB}mode = 'apply'\n")
+    found, _ = doctor()
+    assert found["Spark"]["state"] == state
+    if state == "warning":
+        assert found["Spark"]["found"].startswith("jobs in mode apply may be given 8 of 8 slots")
+        assert found["Spark"]["fix"] == "spark.slots = 9 or more to profile beside them"
+
+
 def test_it_fits_a_page(project):
     (project / "headroom.toml").write_text(JOB)
     headroom = Path(sys.executable).parent / "headroom"
