@@ -159,7 +159,7 @@ class TestScaling:
         again = world.deployments.scale(settled, 3, epoch=25, path="restart")  # a retry: nothing is stopped
         assert (again.before, again.after) == (3, 3)
         assert world.deployments.status(settled).run_id == status.run_id
-        world.deployments.scale(settled, 2, epoch=26, path="restart")
+        assert world.deployments.scale(settled, 2, epoch=26).path == "live"  # and under the query again
         world.settle(settled)
 
     @pytest.mark.parametrize(("size", "setting"), [(0, "scale_out"), (-1, "scale_out"), (5, r"spark\.slots")])
