@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from models.control import Settings, lost_our_size
+from models.control import Settings, State, lost_our_size
 from models.control.deciding import PredictsCapacity
 from models.observation import Observation
 from models.optimise.engine import sustained
@@ -56,9 +56,7 @@ def written_down(
         alarms=[each.reason for each in instructions if isinstance(each, Alarm)],
         learnt=[fact_to_json(each.fact) for each in instructions if isinstance(each, Learn)],
         observation=_observed(o),
-        lag_s=state.history[-1].lag_s
-        if state.history and state.history[-1].at_s == o.at_s
-        else Unknown("the lag was not read at this tick"),
+        lag_s=_lag_s(state, o),
         decision=short(decided) if asked else {"unknown": first.reason},
         models={} if isinstance(charge, Unknown) else dict(charge.versions),
         models_version=settings.models.version,
@@ -123,3 +121,12 @@ def _predicted(model: PredictsCapacity | Unknown, scale_out: int) -> Interval | 
         return model.predict(scale_out)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
         return Unknown(f"the capacity model could not be evaluated ({error})")
+
+
+def _lag_s(state: State, o: Observation) -> float | Unknown:
+    """As control has seen it; a tick without a new sample has the time of the last one, but not its lag."""
+    if isinstance(o.lag_records, Unknown):
+        return o.lag_records
+    if state.history and state.history[-1].at_s == o.at_s:
+        return state.history[-1].lag_s
+    return Unknown("the lag was not read at this tick")

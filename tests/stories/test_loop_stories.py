@@ -637,6 +637,7 @@ def test_stale_metrics_hold_the_size() -> None:
     assert story.scales() == []
     assert "nothing new was observed" in story.reasons()[0]
     assert "old (bound 120 s)" in story.last().reason
+    assert isinstance(story.last().lag_s, Unknown)  # not that of the last one that was observed
     world.daemon.sampler = sampler
     assert world.run(minutes=3).scales()
 
