@@ -7,7 +7,6 @@ outside every blackout. A restart of the broker hits whatever runs, so that ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from models.quantities import FAILURE_KINDS, Unknown
 from models.wording import counted
@@ -17,12 +16,13 @@ from profiling_jobs.drills.drill import run as run_drill
 from profiling_jobs.drills.drill_prediction import Models
 from profiling_jobs.drills.drilling import Drilling, DrillPlan
 from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.ports import Failures, Injection
+from profiling_jobs.ports import Failures
 from profiling_jobs.signals.watching import Watch
 
 from . import drills, job_plans, timetable
 from .desk_means import Found, Means
 from .desk_orders import Interrupted, Order
+from .resources.hands_off import GuardedFailures
 from .settings import JobSettings
 
 BUDGET = "profile_budget_executor_s"
@@ -64,32 +64,14 @@ def _kinds(means: Means, order: Order) -> tuple[str, ...]:
     return tuple(kind for kind in kinds if kind in can)
 
 
-@dataclass(frozen=True)
-class _Considerate:
+def _considerate(means: Means) -> Failures:
     """The world's failures; what hits every job is asked for anew at the moment it is caused."""
 
-    means: Means
-
-    @property
-    def _failures(self) -> Failures:
-        return self.means.world.failures
-
-    def kinds(self) -> frozenset[str]:
-        return self._failures.kinds()
-
-    def inject(self, deployment: str, kind: str) -> Injection:
+    def refuse(deployment: str, kind: str) -> None:
         if kind == BROKER:  # a job may have been launched since the order, or its blackout have begun
-            _refuse_under_live_jobs(self.means)
-        return self._failures.inject(deployment, kind)
+            _refuse_under_live_jobs(means)
 
-    def clear(self, injection_id: str) -> None:
-        self._failures.clear(injection_id)
-
-    def active(self) -> tuple[Injection, ...]:
-        return self._failures.active()
-
-    def left_over(self) -> tuple[Injection, ...]:
-        return self._failures.left_over()
+    return GuardedFailures(means.world.failures, refuse)
 
 
 def _refuse_under_live_jobs(means: Means) -> None:
@@ -117,7 +99,7 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
     series = Drilling(
         template,
         means.around_until_blackout(order),
-        failures=_Considerate(means),
+        failures=_considerate(means),
         partitions=world.partitions(template),
         rules=job_plans.rules(job),
         settings=job_plans.drill_settings(job, means.settings.spark),
@@ -187,7 +169,7 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
             outcome = run_drill(
                 Subject(name, watch, "live", batch_began_s=lambda batch: world.batch_began_s(name, batch)),
                 kind,
-                failures=_Considerate(means),
+                failures=_considerate(means),
                 clock=around.clock,
                 settings=job_plans.drill_settings(job, means.settings.spark),
             )

@@ -98,17 +98,18 @@ class AttachedMetrics:
         return found
 
 
-class AttachedFailures:
-    """Failures are caused in what is ours."""
+class GuardedFailures:
+    """Failures that may be refused at the moment they are to be caused. An adapter of the port `Failures`."""
 
-    def __init__(self, failures: Failures, attached: Attached) -> None:
-        self._failures, self._attached = failures, attached
+    def __init__(self, failures: Failures, refuse: Callable[[str, str], None]) -> None:
+        """`refuse`: gets the deployment and the kind, and raises if it must not be."""
+        self._failures, self._refuse = failures, refuse
 
     def kinds(self) -> frozenset[str]:
         return self._failures.kinds()
 
     def inject(self, deployment: str, kind: str) -> Injection:
-        self._attached.refuse(deployment, "hurt")
+        self._refuse(deployment, kind)
         return self._failures.inject(deployment, kind)
 
     def clear(self, injection_id: str) -> None:
@@ -119,3 +120,10 @@ class AttachedFailures:
 
     def left_over(self) -> tuple[Injection, ...]:
         return self._failures.left_over()
+
+
+class AttachedFailures(GuardedFailures):
+    """Failures are caused in what is ours."""
+
+    def __init__(self, failures: Failures, attached: Attached) -> None:
+        super().__init__(failures, lambda deployment, kind: attached.refuse(deployment, "hurt"))
