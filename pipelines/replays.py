@@ -20,6 +20,8 @@ from .owner import Owner
 from .settings import JobSettings, Settings, TimeUnit
 
 FOREVER_S = 20 * 86_400.0
+EventTime = tuple[str | None, TimeUnit]
+"""The field of an event that holds its time, if any does, and what it counts."""
 
 
 def replay(
@@ -36,8 +38,9 @@ def replay(
     if len(inputs) == 1:
         own, topic = next(iter(inputs.items()))
         events = events_for(owner.folder, name, job, own, several=False)
+        event_time = event_time_of(name, job, events)
         return _replay_one(
-            owner, settings, brokers, name=name, job=job, copy=copy, topic=topic, events=events
+            owner, settings, brokers, copy=copy, topic=topic, events=events, event_time=event_time
         )
     from profiling_jobs.replay.sources import open_source
 
@@ -52,11 +55,10 @@ def replay(
                 owner,
                 settings,
                 brokers,
-                name=name,
-                job=job,
                 copy=f"{copy}.{number}",
                 topic=topic,
                 events=events,
+                event_time=event_time_of(name, job, events),
             )
             parts.append((part, float(records)))
         return Together(parts)
@@ -73,18 +75,17 @@ def _replay_one(
     settings: Settings,
     brokers: Brokers,
     *,
-    name: str,
-    job: JobSettings,
     copy: str,
     topic: str,
     events: str,
+    event_time: EventTime,
 ) -> Source:
     from profiling_jobs.replay.rates import Schedule
     from profiling_jobs.replay.replay_plan import Replay
 
     from .resources.local_replay import LocalReplay
 
-    event_time, unit = event_time_of(name, job, events)
+    field, unit = event_time
     plan = Replay(
         topic=topic,
         source=events,
@@ -92,13 +93,13 @@ def _replay_one(
         brokers=brokers,
         folder=owner.folder / "replays" / copy,
         tasks=1,
-        event_time=event_time,
+        event_time=field,
         event_time_unit=unit,
     )
     return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
 
 
-def event_time_of(name: str, job: JobSettings, events: str) -> tuple[str | None, TimeUnit]:
+def event_time_of(name: str, job: JobSettings, events: str) -> EventTime:
     """Which field of these events says when they happened, and in what unit: a replay moves it to now."""
     if job.event_time is not None:
         return job.event_time, job.event_time_unit
