@@ -51,14 +51,16 @@ class Executors:
     def settle(self, count: int, *, timeout_s: float) -> float:
         """Change to `count` executors and see it done; the seconds it took.
 
-        When it cannot be done in time the total of before is asked for again.
+        When it cannot be done in time the total of before is asked for again. A change under way is waited
+        for: a fresh driver may look after its first size for a moment after that was seen from outside.
         """
         if count < 1:
             raise Misconfigured("scale_out", f"must be at least 1 executor, got {count}")
-        if not self._changing.acquire(blocking=False):
+        begun = time.monotonic()
+        if not self._changing.acquire(timeout=timeout_s):
             raise NotReady(f"the change to {executors(self.wanted)} is not over yet: try again")
         try:
-            before, begun = self.wanted, time.monotonic()
+            before = self.wanted
             self._request(count)
             try:
                 self._reach(count, until=begun + timeout_s)

@@ -127,18 +127,33 @@ def test_zero_is_refused() -> None:
         Executors(Cluster(slots=3)).settle(0, timeout_s=1)
 
 
-def test_one_change_at_a_time() -> None:
-    cluster = Cluster(slots=2)
-    executors = Executors(cluster)
-    executors.claim(1)
+def settling(executors: Executors, count: int, *, timeout_s: float) -> threading.Thread:
+    """A change that is under way."""
 
-    def wait() -> None:
+    def settle() -> None:
         with suppress(NotReady):
-            executors.settle(5, timeout_s=1.0)
+            executors.settle(count, timeout_s=timeout_s)
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    time.sleep(0.3)
+    thread = threading.Thread(target=settle)
+    thread.start()
+    while executors.wanted != count:
+        time.sleep(0.01)
+    return thread
+
+
+def test_one_change_at_a_time() -> None:
+    executors = Executors(Cluster(slots=2))
+    executors.claim(1)
+    first = settling(executors, 5, timeout_s=2.0)
     with pytest.raises(NotReady, match="the change to 5 executors is not over yet"):
-        executors.settle(1, timeout_s=1.0)
-    waiting.join()
+        executors.settle(1, timeout_s=0.2)
+    first.join()
+
+
+def test_a_change_waits_for_the_one_before_it() -> None:
+    executors = Executors(Cluster(slots=2))
+    executors.claim(1)
+    first = settling(executors, 5, timeout_s=0.5)
+    executors.settle(2, timeout_s=5.0)
+    first.join()
+    assert len(executors.ids()) == executors.wanted == 2
