@@ -148,7 +148,7 @@ def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ..
 def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
     world, name, job = means.world, order.job, means.job(order)
     if name not in world.deployments.names():
-        raise NotReady(f"{name} does not run here: start it first, or drill a copy")
+        raise NotReady(f"{name} does not run here: `headroom start {name}` starts it, or drill a copy")
     around = means.around(order)
     found: list[Outcome] = []
     for number, kind in enumerate(kinds):

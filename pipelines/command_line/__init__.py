@@ -18,6 +18,8 @@ from profiling_jobs.errors import HeadroomError
 COMMANDS = {
     "demo": "From nothing to a decision that was carried out, on real Kafka and Spark or simulated.",
     "serve": "Watch the jobs, carry out what is asked, and show the pages of Dagster and MLflow.",
+    "start": "Run one job, under the `headroom serve` that runs already.",
+    "stop": "End one job between two batches, and leave the others alone.",
     "check": "Whether headroom.toml is right, and everything that is wrong with it.",
     "plan": "Task slots that a rate will need, from measurements at smaller ones.",
     "drill": "Cause failures on a copy of a job, and measure how long it takes to come back.",

@@ -71,7 +71,8 @@ def _status(job: str, loop: Loop, trouble: list[str]) -> Status | Unknown:
 def _down(job: str, status: Status | Unknown) -> str:
     if isinstance(status, Unknown) or status.state not in ("stopped", "failed"):
         return ""
-    return f"{job} does not run, it is {status.state}: {status.reason or 'start it again'}"
+    why = f" ({status.reason})" if status.reason else ""
+    return f"{job} does not run, it is {status.state}{why}: `headroom start {job}` starts it"
 
 
 def _still(job: str, status: Status | Unknown) -> str:

@@ -1,4 +1,4 @@
-"""`headroom drill`, `check` and `cleanup`, as a user calls them; the world is simulated."""
+"""`headroom drill`, `start`, `stop`, `check` and `cleanup`, as a user calls them; the world is simulated."""
 
 import json
 import os
@@ -142,7 +142,7 @@ class TestWhileSomebodyServes:
         with serving(project, LIVE) as office:
             result = headroom("drill", "enrichment", "--on-live", "--kind", "driver_kill")
             assert result.exit_code == 2
-            assert "does not run here: start it first" in result.output
+            assert "does not run here: `headroom start enrichment` starts it" in result.output
             carried_out(office.desk, "launch", "enrichment")
             office.world.flow("orders", 600.0)
             result = headroom("drill", "enrichment", "--on-live", "--kind", "driver_kill")
@@ -185,6 +185,43 @@ class TestWhileSomebodyServes:
         assert "given up: what was injected is cleared, and the copies are stopped" in said
         assert "Traceback" not in said
         assert drill.returncode == 1
+
+
+class TestStartAndStop:
+    def test_one_job_is_stopped_and_started_and_the_other_left_alone(self, project):
+        both = TOML + TOML.partition("[job.enrichment]")[2].replace("orders", "clicks").join(
+            ["[job.other]", ""]
+        ).replace("answers", "others")
+        with serving(project, both) as office:
+            started = headroom("start", "enrichment")
+            assert (started.exit_code, started.stdout) == (0, "enrichment runs with 2 executors\n")
+            assert "starting enrichment with 2 executors" in started.stderr
+            assert headroom("start", "other", "--json").exit_code == 0
+            again = headroom("start", "enrichment")
+            assert (again.exit_code, again.stdout) == (0, "enrichment was running before\n")
+            stopped = headroom("stop", "enrichment", "--json")
+            said = {"schema": 1, "job": "enrichment", "stopped": True}
+            assert (stopped.exit_code, json.loads(stopped.stdout)) == (0, said)
+            assert office.world.deployments.names() == ("other",)
+            twice = headroom("stop", "enrichment")
+            assert (twice.exit_code, twice.stdout) == (0, "enrichment did not run\n")
+            assert headroom("start", "enrichment").stdout == "enrichment runs with 2 executors\n"
+
+    @pytest.mark.parametrize("command", ["start", "stop"])
+    def test_only_who_serves_can_do_it(self, project, command):
+        result = headroom(command, "enrichment")
+        assert result.exit_code == 2
+        assert "nobody owns .headroom now: start it with `headroom serve`" in result.output
+        result = headroom(command, "enrichmint")
+        assert result.exit_code == 2
+        assert "did you mean enrichment?" in result.output
+
+    @pytest.mark.parametrize(("command", "done"), [("start", "started"), ("stop", "stopped")])
+    def test_a_job_of_somebody_else_is_left_alone(self, project, command, done):
+        with serving(project, TOML + "attach = true\nexecutors = 2\ncheckpoint = '/c'\n"):
+            result = headroom(command, "enrichment")
+        assert result.exit_code == 2
+        assert f"somebody else runs it, so it is not {done} here" in result.output
 
 
 @pytest.mark.fast

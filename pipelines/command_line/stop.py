@@ -1,0 +1,28 @@
+"""`headroom stop`: end one job between two of its batches, and leave the others alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import subject, to_owner
+
+
+@click.command("stop")
+@click.argument("job")
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print whether it ran as JSON.")
+def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
+    """Stop a job between two batches. Its checkpoint stays: `headroom start` goes on from there.
+
+    `headroom serve` stops it, and does not start it again by itself; until then its evaluations hold and say
+    so. A batch that takes longer than a minute is cut short.
+
+    \b
+    Exit code 0: it does not run, from now on or from before.
+    Exit code 2: it could not be stopped.
+    """
+    found = to_owner.carried_out("stop", job, file=file, folder=folder)
+    said = f"{job} is stopped" if found["stopped"] else f"{job} did not run"
+    to_owner.answer(job, found, said=said, as_json=as_json)
