@@ -34,6 +34,7 @@ from .kafka import EmbeddedBroker
 from .local_deployments import LocalDeployments
 
 KINDS = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze")
+RESTARTING = "the broker is being restarted already: try again once it answers"
 EFFECT_S = 5.0  # judgement: the kernel stops and ends processes within milliseconds
 
 
@@ -78,6 +79,7 @@ class LocalFailures:
         self._broker = broker
         self._clock = clock
         self._restarts: list[threading.Thread] = []
+        self._restarting = threading.Lock()
         self._in_hand: set[str] = set()
 
     def kinds(self) -> frozenset[str]:
@@ -150,6 +152,8 @@ class LocalFailures:
 
     def _choose(self, deployment: str, kind: str) -> tuple[str, tuple[Process, ...]]:
         if kind == "broker_restart":
+            if self._restarting.locked():
+                raise NotReady(RESTARTING)
             return "broker", ()
         if kind.startswith("driver_"):
             processes = self._deployments.driver(deployment)
@@ -166,7 +170,13 @@ class LocalFailures:
     def _do(self, kind: str, processes: tuple[Process, ...]) -> None:
         if kind == "broker_restart":
             assert self._broker is not None
-            self._broker.stop()
+            if not self._restarting.acquire(blocking=False):  # two at once would start two brokers
+                raise NotReady(RESTARTING)
+            try:
+                self._broker.stop()
+            except BaseException:
+                self._restarting.release()
+                raise
             restart = threading.Thread(target=self._start_broker, name="headroom-broker-restart", daemon=True)
             self._restarts.append(restart)
             restart.start()
@@ -181,9 +191,12 @@ class LocalFailures:
             time.sleep(0.005)
 
     def _start_broker(self) -> None:
-        with suppress(HeadroomError):  # then `clear` starts it, and says what is wrong
-            assert self._broker is not None
-            self._broker.start(keep_ports=True)
+        try:
+            with suppress(HeadroomError):  # then `clear` starts it, and says what is wrong
+                assert self._broker is not None
+                self._broker.start(keep_ports=True)
+        finally:
+            self._restarting.release()
 
     def _await_broker(self) -> None:
         for restart in self._restarts:

@@ -506,6 +506,37 @@ def test_the_oldest_executor_is_killed_with_all_it_has_started(
 def test_what_is_frozen_is_woken(owner: Owner, local: LocalDeployments, failures: LocalFailures) -> None:
     run(local, plan(owner, scale_out=2))
     first, second = local.executors("stub")
+def test_a_broker_that_is_being_restarted_is_not_restarted_again(
+    owner: Owner, local: LocalDeployments
+) -> None:
+    class Broker:
+        """One that takes its time, and counts."""
+
+        starts = 0
+        may_start = threading.Event()
+
+        def stop(self) -> None: ...
+
+        def start(self, *, keep_ports: bool) -> None:
+            self.starts += 1
+            self.may_start.wait(20.0)
+
+        def ensure(self) -> None: ...
+
+    broker = Broker()
+    failures = LocalFailures(owner, local, broker=broker)  # type: ignore[arg-type]
+    run(local, plan(owner))
+    first = failures.inject("stub", "broker_restart")
+    with pytest.raises(NotReady, match="is being restarted already"):
+        failures.inject("stub", "broker_restart")
+    assert failures.active() == (first,)
+    broker.may_start.set()
+    failures.clear(first.id)
+    assert (broker.starts, failures.active()) == (1, ())
+    failures.clear(failures.inject("stub", "broker_restart").id)
+    assert broker.starts == 2
+
+
     injection = failures.inject("stub", "executor_freeze")
     assert first.process.frozen
     again = failures.inject("stub", "executor_freeze")
