@@ -7,7 +7,7 @@ kept in memory, so whoever reads the folder next knows as much.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,10 +132,10 @@ class Records:
                     f"{plan.checkpoint} belongs to another query, job '{other.plan.job}': name a new folder",
                 )
 
-    def check_slots(self, name: str, scale_out: int, *, slots: int) -> None:
-        """Refuse a scale-out that the cluster cannot give beside what the others have declared."""
+    def check_slots(self, name: str, scale_out: int, *, slots: int, coming: Mapping[str, int]) -> None:
+        """Refuse a scale-out that the cluster cannot give beside what the others have, or are being given."""
         held = {
-            other.name: other.plan.scale_out
+            other.name: max(other.plan.scale_out, coming.get(other.name, 0))
             for other in self.all()
             if other.wanted == "running" and not other.failed and other.name != name
         }

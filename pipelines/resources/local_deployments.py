@@ -65,6 +65,8 @@ class LocalDeployments:
         )
         self._watch = DriverWatch(self._drivers, self._records, silence_s=self._silence_s)
         self._busy: set[str] = set()
+        self._coming: dict[str, int] = {}
+        """Sizes that are being changed to, and not declared yet."""
         self._entering = threading.Lock()
 
     # ---------------------------------------------------------------------------------------- the port
@@ -77,7 +79,7 @@ class LocalDeployments:
             if record.wanted == "running":
                 raise Unsafe(f"{plan.name} was launched already: scale it, or stop it first")
             self._records.check_neighbours(plan)
-            self._records.check_slots(plan.name, plan.scale_out, slots=self._settings.slots)
+            self._check_slots(plan.name, plan.scale_out)
             before_start.check_checkpoint(plan)
             self._drivers.start(Record(plan, epoch=record.epoch, incarnation=record.incarnation))
 
@@ -95,7 +97,9 @@ class LocalDeployments:
                 raise Misconfigured(
                     f"job.{record.plan.job}.scale_out", f"must be at least 1, got {scale_out}"
                 )
-            self._records.check_slots(name, scale_out, slots=self._settings.slots)
+            with self._records.changing():
+                self._check_slots(name, scale_out)
+                self._coming[name] = scale_out
             if (status := self.status(name)).state in ("stopped", "failed"):
                 raise NotReady(f"{name} does not run ({status.reason}): launch it first")
             begun = time.monotonic()
@@ -252,6 +256,9 @@ class LocalDeployments:
         reason = ended.reason if ended else f"the driver was killed: see {self._drivers.log(record.name)}"
         return _still(record, "failed" if self._watch.hopeless(record) else "restarting", reason)
 
+    def _check_slots(self, name: str, scale_out: int) -> None:
+        self._records.check_slots(name, scale_out, slots=self._settings.slots, coming=self._coming)
+
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
         with self._entering:
@@ -261,6 +268,7 @@ class LocalDeployments:
         try:
             yield
         finally:
+            self._coming.pop(name, None)
             self._busy.discard(name)
 
 

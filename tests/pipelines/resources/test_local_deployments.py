@@ -266,6 +266,26 @@ def test_an_older_epoch_that_was_held_up_does_not_win(
         local.scale("stub", 4, epoch=5)
 
 
+def test_two_jobs_that_grow_at_once_share_what_is_free(
+    owner: Owner, local: LocalDeployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(local, plan(owner))
+    run(local, plan(owner, "other"))
+    status = local.status
+
+    def meanwhile(name: str) -> Status:
+        """The other one is asked for more between the look at the slots and the declaration."""
+        if name == "stub":
+            with pytest.raises(Misconfigured, match=r"stub holds 4"):
+                local.scale("other", 4, epoch=1)
+        return status(name)
+
+    monkeypatch.setattr(local, "status", meanwhile)
+    assert local.scale("stub", 4, epoch=1).after == 4
+    monkeypatch.undo()
+    assert local.scale("other", 2, epoch=2).after == 2
+
+
 def test_a_copy_beside_its_live_job_keeps_away_from_it(owner: Owner, local: LocalDeployments) -> None:
     run(local, plan(owner))
     copy = plan(owner, "stub-copy", job="stub", role="profile")
@@ -486,26 +506,6 @@ def test_only_what_can_be_caused_here(owner: Owner, local: LocalDeployments, fai
     assert failures.active() == ()
 
 
-def test_the_oldest_executor_is_killed_with_all_it_has_started(
-    owner: Owner, local: LocalDeployments, failures: LocalFailures
-) -> None:
-    run(local, plan(owner, scale_out=2))
-    first, second = local.executors("stub")
-    before = time.time()
-    injection = failures.inject("stub", "executor_kill")
-    assert before <= injection.at_s <= time.time()
-    assert injection.victim.startswith(f"executor 0 (process {first.process.pid} and 1")
-    assert not first.process.alive
-    assert second.process.alive
-    assert failures.active() == (injection,)
-    failures.clear(injection.id)
-    failures.clear(injection.id)
-    assert failures.active() == ()
-
-
-def test_what_is_frozen_is_woken(owner: Owner, local: LocalDeployments, failures: LocalFailures) -> None:
-    run(local, plan(owner, scale_out=2))
-    first, second = local.executors("stub")
 def test_a_broker_that_is_being_restarted_is_not_restarted_again(
     owner: Owner, local: LocalDeployments
 ) -> None:
@@ -537,6 +537,26 @@ def test_a_broker_that_is_being_restarted_is_not_restarted_again(
     assert broker.starts == 2
 
 
+def test_the_oldest_executor_is_killed_with_all_it_has_started(
+    owner: Owner, local: LocalDeployments, failures: LocalFailures
+) -> None:
+    run(local, plan(owner, scale_out=2))
+    first, second = local.executors("stub")
+    before = time.time()
+    injection = failures.inject("stub", "executor_kill")
+    assert before <= injection.at_s <= time.time()
+    assert injection.victim.startswith(f"executor 0 (process {first.process.pid} and 1")
+    assert not first.process.alive
+    assert second.process.alive
+    assert failures.active() == (injection,)
+    failures.clear(injection.id)
+    failures.clear(injection.id)
+    assert failures.active() == ()
+
+
+def test_what_is_frozen_is_woken(owner: Owner, local: LocalDeployments, failures: LocalFailures) -> None:
+    run(local, plan(owner, scale_out=2))
+    first, second = local.executors("stub")
     injection = failures.inject("stub", "executor_freeze")
     assert first.process.frozen
     again = failures.inject("stub", "executor_freeze")
