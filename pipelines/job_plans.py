@@ -6,6 +6,7 @@ Settings in, plans and rules out; nothing is started here.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from profiling_jobs.ports import Function, Plan, Script
 from profiling_jobs.probing.probe import Rules
 
 from .settings import JobSettings, SparkSettings
+from .resources.spark_conf import SECRET_KEYS
 
 MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
 LAUNCH_S = 70.0  # measured: 25–45 s until a copy works, then some 30 s to settle and to come to its rate
@@ -133,7 +135,10 @@ def drill_settings(job: JobSettings, spark: SparkSettings) -> drill.Settings:
             "spark.executor.heartbeatInterval": f"{spark.heartbeat_s}s",
             "executor_memory_mb": str(spark.executor_memory_mb),
             "slots": str(spark.slots),
-            **{**spark.conf, **job.conf},
+            **{
+                key: "(redacted)" if re.search(SECRET_KEYS, key) else value
+                for key, value in {**spark.conf, **job.conf}.items()
+            },
         },
     )
 

@@ -17,15 +17,19 @@ from . import ports
 from .spark_timeouts import timeouts
 
 # Whoever changes these has another cluster, or a job that cannot be rescaled, counted or found.
-OURS = (
-    "spark.master",
-    "spark.cores.max",
-    "spark.executor.cores",
-    "spark.storage.blockManagerHeartbeatTimeoutMs",
-    "spark.dynamicAllocation.enabled",
-    f"spark.executorEnv.{OWNER}",
-    f"spark.executorEnv.{ROLE}",
-)
+OURS = {
+    "spark.master": "remove it",
+    "spark.cores.max": "remove it",
+    "spark.executor.cores": "remove it",
+    # The worker has memory for its slots at the size of the settings; larger ones would leave slots empty.
+    "spark.executor.memory": "set spark.executor_memory_mb instead",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "set spark.network_timeout_s instead",
+    "spark.dynamicAllocation.enabled": "remove it",
+    f"spark.executorEnv.{OWNER}": "remove it",
+    f"spark.executorEnv.{ROLE}": "remove it",
+}
+SECRET_KEYS = "(?i)secret|password|passwd|token|access[.]?key|credential|jaas"
+"""Whose values are never shown or kept: by Spark's own pattern, which does not know `sasl.jaas.config`."""
 
 
 def job_conf(
@@ -43,9 +47,9 @@ def job_conf(
     therefore takes every free slot at first; its driver must ask for the total it wants at once.
     """
     chosen = {**settings.conf, **conf}
-    for key in OURS:
+    for key, instead in OURS.items():
         if key in chosen:
-            raise Misconfigured(f'conf."{key}"', "is set by Headroom: remove it")
+            raise Misconfigured(f'conf."{key}"', f"is set by Headroom: {instead}")
     return {
         "spark.master": master,
         "spark.app.name": name,
@@ -66,8 +70,7 @@ def job_conf(
         "spark.executor.logs.rolling.maxRetainedFiles": "2",
         "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
-        # `sasl.jaas.config` holds a password, and Spark's own pattern does not know it.
-        "spark.redaction.regex": "(?i)secret|password|passwd|token|access[.]?key|credential|jaas",
+        "spark.redaction.regex": SECRET_KEYS,
         **timeouts(settings, chosen),
         **chosen,
         "spark.jars": ",".join([*map(str, connector), *filter(None, [chosen.get("spark.jars")])]),

@@ -229,6 +229,13 @@ class TestSettings:
 @pytest.mark.parametrize(
     ("events", "found"),
     [
+    def test_the_drill_records_no_secret(self):
+        conf = '"spark.hadoop.fs.s3a.access.key" = "k-123", "spark.db.password" = "p-123", "spark.x" = "1"'
+        found = config.parse(f'{TOML}build = "a:b"\nconf = {{{conf}}}\n', environment={})
+        recorded = job_plans.drill_settings(found.jobs["orders"], found.spark).recorded
+        assert recorded["spark.x"] == "1"
+        assert recorded["spark.db.password"] == recorded["spark.hadoop.fs.s3a.access.key"] == "(redacted)"
+
         ("generator:join?count=5", "generator:join/bids?count=5"),
         ("generator:join", "generator:join/bids"),
         ("data/recorded", "data/recorded/bids"),

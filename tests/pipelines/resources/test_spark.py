@@ -115,7 +115,7 @@ def test_the_settings_file_comes_before_the_job_and_both_after_our_defaults(unst
     "key",
     [
         *("spark.master", "spark.cores.max", "spark.dynamicAllocation.enabled", "spark.executor.cores"),
-        "spark.storage.blockManagerHeartbeatTimeoutMs",
+        *("spark.storage.blockManagerHeartbeatTimeoutMs", "spark.executor.memory"),
     ],
 )
 def test_what_would_break_rescaling_is_refused_by_name(unstarted: LocalSpark, key: str) -> None:
