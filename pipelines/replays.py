@@ -121,7 +121,9 @@ def event_time_of(name: str, job: JobSettings, events: str) -> EventTime:
 def events_for(folder: Path, name: str, job: JobSettings, own: str, *, several: bool) -> str:
     """Where the events of one input come from: what the settings say, or else the newest recording of it."""
     if job.events is not None:
-        return events_of(job.events, own) if several else job.events
+        events = events_of(job.events, own) if several else job.events
+        # The replay runs in a folder of ours; a path is meant from where headroom.toml lies.
+        return events if events.startswith("generator:") else str(folder.resolve().parent / events)
     recordings = folder / "recordings" / name
     found = {}
     for each in recordings.glob(f"*-{own}"):

@@ -247,8 +247,8 @@ class JobSettings:
     )
     events: str | None = key(
         None,
-        help="Where profiling takes its events: a Parquet path, or `generator:NAME`. Default: a recording of "
-        "the input topics.",
+        help="Where profiling takes its events: a Parquet path, from the folder of this file, or "
+        "`generator:NAME`. Default: a recording of the input topics.",
     )
     event_time: str | None = key(
         None,

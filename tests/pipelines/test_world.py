@@ -265,6 +265,16 @@ class TestSimulated:
         found = settings()
         plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
         with world.opened(found, tmp_path) as there:
+@pytest.mark.parametrize(
+    ("path", "found"), [("data/orders", "{project}/data/orders"), ("/data/x", "/data/x")]
+)
+def test_a_path_of_events_is_meant_from_the_folder_of_the_settings(tmp_path, path, found):
+    job = settings(f'build = "a:b"\nevents = "{path}"').jobs["orders"]
+    folder = tmp_path / ".headroom"
+    said = replays.events_for(folder, "orders", job, "events", several=False)
+    assert said == found.format(project=tmp_path)
+
+
             assert there.partitions(plan) == {"events": 12, "alerts": 12}
             there.broker.create("in", partitions=3)
             assert there.partitions(plan) == {"events": 3, "alerts": 3}
