@@ -28,6 +28,7 @@ from .settings import JobSettings
 BUDGET = "profile_budget_executor_s"
 """Of the job: what a profile may cost, and a round of drills on a copy."""
 BROKER = "broker_restart"
+MOST_LIVE = 20  # judgement: on a copy the budget ends a series; those who use the live job have none
 
 
 def drill(means: Means, order: Order) -> Found:
@@ -39,6 +40,11 @@ def drill(means: Means, order: Order) -> Found:
     models = drills.known_models(means.world.store, name, job, champions=means.champions.champions(name))
     if details.get("live"):
         drills.refuse_live(name, job, now_s=means.world.clock.now_s())
+        asked = len(kinds) * details.get("repeats", 1)
+        if asked > MOST_LIVE:
+            raise Misconfigured(
+                "drill.repeats", f"makes {asked} drills on the live job; one order may hold {MOST_LIVE}"
+            )
         found = _on_live(means, order, models, kinds=kinds * details.get("repeats", 1))
     else:
         found = _on_copy(means, order, models, kinds=kinds)

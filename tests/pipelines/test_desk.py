@@ -408,6 +408,14 @@ class TestCopies:
             )
         assert (office.copies(), office.world.failures.active()) == ([], ())
 
+    def test_a_series_on_the_live_job_has_an_end(self, office):
+        office.launched()
+        jobs = office.here._settings.jobs
+        jobs["orders"] = replace(jobs["orders"], allow_live_drills=True)
+        order = {"kinds": ["driver_kill", "executor_kill"], "repeats": 11, "live": True}
+        with pytest.raises(Misconfigured, match=r"drill\.repeats: makes 22 drills .* may hold 20"):
+            carried_out(office.desk, "drill", "orders", **order)
+
     def test_live_drills_end_where_a_blackout_begins(self, office, monkeypatch):
         office.launched()
         run, hurt = [], Means.job
