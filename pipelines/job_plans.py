@@ -11,14 +11,15 @@ from dataclasses import fields
 from pathlib import Path
 
 from models import probing
+from models.optimise.candidates import aligned_scale_outs
 from models.quantities import Misuse
 from profiling_jobs.drills import drill
 from profiling_jobs.errors import Misconfigured, Unsafe
 from profiling_jobs.ports import Function, Plan, Script
 from profiling_jobs.probing.probe import Rules
 
-from .settings import JobSettings, SparkSettings
 from .resources.spark_conf import SECRET_KEYS
+from .settings import JobSettings, SparkSettings
 
 MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
 LAUNCH_S = 70.0  # measured: 25–45 s until a copy works, then some 30 s to settle and to come to its rate
@@ -94,11 +95,7 @@ def search(
     name: str, job: JobSettings, spark: SparkSettings, *, tasks: int | None = None
 ) -> probing.Settings:
     """What a search is asked to do. `tasks`: of a batch, where they bound what executors can do."""
-    sizes = job.profile_scale_outs or probing.grid_scale_outs(
-        job.scale_out_min,
-        job.scale_out_max,
-        min(MOST_SIZES, job.scale_out_max - job.scale_out_min + 1),
-    )
+    sizes = job.profile_scale_outs or _usual_sizes(job, tasks)
     stepped = job.strategy == "stepped"
     try:
         return probing.Settings(
@@ -117,6 +114,13 @@ def search(
         )
     except Misuse as wrong:
         raise Misconfigured(f"job.{name}.profile_scale_outs", str(wrong)) from wrong
+
+
+def _usual_sizes(job: JobSettings, tasks: int | None) -> tuple[int, ...]:
+    """Spread evenly over those that can do more than the ones below them, which decisions choose from."""
+    sizes = aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks)
+    spread = probing.grid_scale_outs(1, len(sizes), min(MOST_SIZES, len(sizes)))
+    return tuple(sizes[number - 1] for number in spread)
 
 
 def max_lag_s(job: JobSettings) -> float:

@@ -177,6 +177,11 @@ class TestSettings:
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
         assert (search.scale_outs, search.strategy, search.grid) == ((2,), "stepped", (1000.0, 50.0))
 
+    def test_sizes_that_can_do_no_more_than_smaller_ones_are_not_profiled(self):
+        found = settings()
+        search = job_plans.search("orders", found.jobs["orders"], found.spark, tasks=4)
+        assert search.scale_outs == (1, 2, 4, 6), "3 executors take two waves for four tasks, as 2 do"
+
     def test_whoever_knows_about_what_an_executor_carries_saves_the_run_that_finds_out(self):
         found = settings('build = "a:b"\nprofile_guess_rps = 800\nprofile_most_probes = 2')
         search = job_plans.search("orders", found.jobs["orders"], found.spark)
@@ -224,11 +229,6 @@ class TestSettings:
         recorded = job_plans.drill_settings(found.jobs["orders"], found.spark).recorded
         assert (recorded["spark.network.timeout"], recorded["spark.x"]) == ("90s", "job")
 
-
-@pytest.mark.fast
-@pytest.mark.parametrize(
-    ("events", "found"),
-    [
     def test_the_drill_records_no_secret(self):
         conf = '"spark.hadoop.fs.s3a.access.key" = "k-123", "spark.db.password" = "p-123", "spark.x" = "1"'
         found = config.parse(f'{TOML}build = "a:b"\nconf = {{{conf}}}\n', environment={})
@@ -236,6 +236,11 @@ class TestSettings:
         assert recorded["spark.x"] == "1"
         assert recorded["spark.db.password"] == recorded["spark.hadoop.fs.s3a.access.key"] == "(redacted)"
 
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
         ("generator:join?count=5", "generator:join/bids?count=5"),
         ("generator:join", "generator:join/bids"),
         ("data/recorded", "data/recorded/bids"),
@@ -260,11 +265,6 @@ def test_without_events_the_newest_recording_that_ended_is_played(tmp_path):
     assert replays.events_for(tmp_path, "orders", generated, "events", several=False) == "generator:join"
 
 
-class TestSimulated:
-    def test_partitions_are_those_of_the_live_topics(self, tmp_path):
-        found = settings()
-        plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
-        with world.opened(found, tmp_path) as there:
 @pytest.mark.parametrize(
     ("path", "found"), [("data/orders", "{project}/data/orders"), ("/data/x", "/data/x")]
 )
@@ -275,6 +275,11 @@ def test_a_path_of_events_is_meant_from_the_folder_of_the_settings(tmp_path, pat
     assert said == found.format(project=tmp_path)
 
 
+class TestSimulated:
+    def test_partitions_are_those_of_the_live_topics(self, tmp_path):
+        found = settings()
+        plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
+        with world.opened(found, tmp_path) as there:
             assert there.partitions(plan) == {"events": 12, "alerts": 12}
             there.broker.create("in", partitions=3)
             assert there.partitions(plan) == {"events": 3, "alerts": 3}
