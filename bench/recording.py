@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from pipelines.resources.local_replay import LocalRecording
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Request
+from profiling_jobs.recording.request import Request
 
 from . import Figure
 from ._local_kafka import kafka, missing_java, producer

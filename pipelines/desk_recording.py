@@ -15,7 +15,7 @@ from profiling_jobs.errors import HeadroomError, Misconfigured
 from profiling_jobs.learning import recorded_history
 from profiling_jobs.ports import Broker
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Request
+from profiling_jobs.recording.request import Request
 
 from .desk_means import Found, Means
 from .desk_orders import Order

@@ -19,7 +19,7 @@ from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.ports import Clock, Source
 from profiling_jobs.probing.copies import BESIDE
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Request
+from profiling_jobs.recording.request import Request
 from profiling_jobs.signals import stage_times
 
 from . import job_plans

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from models.quantities import Unknown
 from profiling_jobs.ports import Clock, Function, Plan, Source
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Recorder, Request
+from profiling_jobs.recording.recorder import Recorder
+from profiling_jobs.recording.request import Request
 
 from .owner import unwritable
 from .settings import JobSettings, Settings

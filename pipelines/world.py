@@ -18,7 +18,7 @@ from models.quantities import Unknown
 from profiling_jobs.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
 from profiling_jobs.probing.copies import Surroundings
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Request
+from profiling_jobs.recording.request import Request
 from profiling_jobs.signals.stage_times import StageTime
 
 from .owner import Owner

@@ -24,7 +24,7 @@ from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.recording import driver as recording
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Request
+from profiling_jobs.recording.request import Request
 from profiling_jobs.replay.rates import Schedule
 from profiling_jobs.replay.replay_plan import Achieved, Control, Replay
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from profiling_jobs.ports import Broker
-from profiling_jobs.recording.recorder import Copy, Ends, Offsets
+from profiling_jobs.recording.request import Copy, Ends, Offsets
 
 from .simulated_time import SharedCluster
 

@@ -22,7 +22,8 @@ from ..brokers import Brokers
 from ..driver.orders import write_json
 from ..errors import HeadroomError
 from ..signals.log_offsets import LogOffsets
-from .recorder import Ends, Recorder, Request
+from .recorder import Recorder
+from .request import Ends, Request
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition", "offset")
 

@@ -20,19 +20,17 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
-
-import numpy as np
-
-from models.arguments import number, whole
+from typing import TypeVar
 
 from ..driver.orders import write_json
-from ..errors import HeadroomError, Misconfigured, NotReady, Unsafe
+from ..errors import Misconfigured, NotReady, Unsafe
 from .recorded import LOCK, SETTLE_S, Recorded, Slice, data_folder, slice_file
+from .request import Copy, Ends, Offsets, Request
+from .slicing import ATTEMPTS, PAUSE_S, Slicing, in_words, portion
 from .stamps import CLOCKS_S, in_log_order, turn
 
 SLICE_S = 5.0  # judgement: a slice costs about a second beside its records, and is what a crash loses
@@ -40,42 +38,8 @@ SLICE_RECORDS = 250_000  # judgement: with …
 SLICE_BYTES = 32 * 2**20  # … this, what a replay can hold in memory
 FIRST_RECORDS = 20_000  # until their size is known
 LOOK_RECORDS = 200  # judgement: of a partition, to see whether it has turned; then twice as many …
-ATTEMPTS = 5  # of one slice; with the pauses below longer than a broker's restart
-PAUSE_S = 5.0
-SPARE_BYTES = 2**20  # for the entries, which must still fit when the records do not
-NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
-Ends = Mapping[int, int]
-Copy = Callable[[Ends, Ends, Path], None]
 Answer = TypeVar("Answer")
-
-
-class Offsets(Protocol):
-    """What the broker is asked for."""
-
-    def starts(self) -> dict[int, int]: ...
-    def ends(self) -> dict[int, int]: ...
-    def at(self, at_s: float) -> dict[int, int]: ...
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be recorded."""
-
-    topic: str
-    folder: Path
-    duration_s: float
-    from_s: float | None = None
-    """Epoch seconds; None: from the next whole second on."""
-    max_bytes: int | None = None
-    """Of the files on the disk."""
-
-    def __post_init__(self) -> None:
-        number("duration_s", self.duration_s, at_least=1.0, at_most=31 * 86_400.0)
-        if self.from_s is not None:
-            number("from_s", self.from_s, at_least=0.0)
-        if self.max_bytes is not None:
-            whole("max_bytes", self.max_bytes)
 
 
 class Recorder:
@@ -94,7 +58,7 @@ class Recorder:
         self._request = request
         self._folder = request.folder
         self._offsets = offsets
-        self._copy = copy
+        self._slicing = Slicing(request.folder, request.topic, copy=copy, sleep=sleep, say=say)
         self._now_s = now_s
         self._sleep = sleep
         self._say = say
@@ -121,7 +85,7 @@ class Recorder:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise self._no_room(recorded) from error
+            raise self._slicing.no_room(recorded) from error
 
     def _begin(self) -> Recorded:
         if not Recorded.is_one(self._folder):
@@ -201,7 +165,7 @@ class Recorder:
         self._last_slice_s = now_s
         ends = portion({part: (starts[part], max(starts[part], goal[part])) for part in goal}, most=allowed)
         missing = sum(starts[part] - at for part, at in position.items())
-        piece = self._copied(recorded, starts, ends, missing)
+        piece = self._slicing.copied(recorded, starts, ends, missing)
         if later := self._begins_later(recorded, piece):
             shutil.rmtree(data_folder(self._folder, piece.number))
             first = {**recorded.first, **later}
@@ -241,7 +205,7 @@ class Recorder:
         looked = {part: end for part, end in looked.items() if end > starts[part]}
         if not looked:
             return False
-        piece = self._copied(recorded, {part: starts[part] for part in looked}, looked, 0)
+        piece = self._slicing.copied(recorded, {part: starts[part] for part in looked}, looked, 0)
         read = in_log_order(piece.files(self._folder))
         shutil.rmtree(data_folder(self._folder, piece.number))
         until_us = round(recorded.until_s * 1e6)
@@ -263,7 +227,7 @@ class Recorder:
         try:
             return question()
         except NotReady as error:
-            raise NotReady(f"{in_words(error)}; {self._so_far(recorded)}") from error
+            raise NotReady(f"{in_words(error)}; {self._slicing.so_far(recorded)}") from error
 
     def _most(self, recorded: Recorded) -> int:
         if not recorded.records:
@@ -285,130 +249,9 @@ class Recorder:
                     f"{ends.get(part, 0)}: the topic was deleted and made again; record into another folder"
                 )
 
-    def _copied(self, recorded: Recorded, starts: Ends, ends: Ends, missing: int) -> Slice:
-        """The slice with its files on the disk, not yet entered."""
-        piece = len(recorded.slices)
-        target = data_folder(self._folder, piece)
-        wanted = {part: (starts[part], end) for part, end in ends.items() if end > starts[part]}
-        self._check_room(recorded, sum(end - start for start, end in wanted.values()))
-        for attempt in range(1, ATTEMPTS + 1):
-            if target.exists():
-                shutil.rmtree(target)
-            try:
-                self._copy(
-                    {part: start for part, (start, _) in wanted.items()},
-                    {part: end for part, (_, end) in wanted.items()},
-                    target,
-                )
-                return described(target, piece, starts, ends, missing)
-            except Exception as error:
-                shutil.rmtree(target, ignore_errors=True)
-                if is_full(error):
-                    raise self._no_room(recorded) from error
-                if attempt == ATTEMPTS or isinstance(error, (Misconfigured, Unsafe)):
-                    raise NotReady(f"{in_words(error)}; {self._so_far(recorded)}") from error
-                self._say(f"slice {piece} failed, attempt {attempt} of {ATTEMPTS}: {in_words(error)}")
-                self._sleep(PAUSE_S)
-        raise AssertionError
-
-    def _check_room(self, recorded: Recorded, records: int) -> None:
-        each = recorded.bytes / recorded.records if recorded.records else 0.0
-        if shutil.disk_usage(self._folder).free < records * each + SPARE_BYTES:
-            raise self._no_room(recorded)
-
-    def _no_room(self, recorded: Recorded | None) -> NotReady:
-        return NotReady(
-            f"there is no room left in {self._folder}: {self._so_far(recorded)} "
-            "Make room, or set a size limit below what is free"
-        )
-
-    def _so_far(self, recorded: Recorded | None) -> str:
-        if recorded is None or not recorded.slices:
-            return "nothing was recorded yet; run it again to begin."
-        last = max(recorded.arrivals, default=0)
-        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last))
-        return (
-            f"{recorded.records:,} records of {self._request.topic} until {until} "
-            f"({recorded.bytes / 1e6:,.1f} MB) are kept; run it again to go on from there."
-        )
-
     def _end(self, recorded: Recorded, how: str) -> Recorded:
         write_json(self._folder / "ended.json", {"schema": 1, "how": how})
         return replace(recorded, ended=how)
-
-
-def portion(spans: Mapping[int, tuple[int, int]], *, most: int) -> dict[int, int]:
-    """How far to go in each partition to copy at most so many: all the same share of their way."""
-    total = sum(end - start for start, end in spans.values())
-    if total <= most:
-        return {part: end for part, (_, end) in spans.items()}
-    ends = {part: start + (end - start) * most // total for part, (start, end) in spans.items()}
-    if all(ends[part] == start for part, (start, _) in spans.items()):  # at least one step
-        part = max(spans, key=lambda part: spans[part][1] - spans[part][0])
-        ends[part] += 1
-    return ends
-
-
-def described(target: Path, piece: int, starts: Ends, ends: Ends, missing: int) -> Slice:
-    """What the files of a slice hold, once they are durable."""
-    import pyarrow.parquet as pq
-
-    from ..replay.sources import as_times
-
-    files = sorted(target.glob("*.parquet"))
-    records = size = plain = 0
-    arrivals: dict[int, int] = {}
-    for path in (*files, target, target.parent):
-        _sync(path)
-    for file in files:
-        size += file.stat().st_size
-        with pq.ParquetFile(file) as opened:
-            records += opened.metadata.num_rows
-            groups = range(opened.metadata.num_row_groups)
-            plain += sum(opened.metadata.row_group(group).total_byte_size for group in groups)
-            times = as_times(opened.read(columns=["timestamp"])["timestamp"]).cast("int64")
-            seconds, counts = np.unique(times.to_numpy() // 1_000_000, return_counts=True)
-            for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
-                arrivals[second] = arrivals.get(second, 0) + count
-    expected = sum(end - starts[part] for part, end in ends.items())
-    if records > expected:
-        raise Unsafe(f"{target} has {records} records of {expected} offsets: the copy is wrong")
-    return Slice(
-        number=piece,
-        starts=dict(starts),
-        ends={**starts, **ends},
-        records=records,
-        bytes=size,
-        plain_bytes=plain,
-        arrivals=arrivals,
-        names=tuple(file.name for file in files),
-        missing=missing,
-    )
-
-
-def is_full(error: BaseException | None) -> bool:
-    """Whether this came from a disk without room, however deep inside."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        if any(words in str(error) for words in NO_ROOM):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def in_words(error: BaseException) -> str:
-    """One line of what may be pages of Java."""
-    text = str(error) if isinstance(error, HeadroomError) else f"{type(error).__name__}: {error}"
-    return text.strip().splitlines()[0][:300].rstrip(".;")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from pipelines.resources.simulated import SimulatedDeployments
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.learning import workload_history
-from profiling_jobs.recording import recorder
+from profiling_jobs.recording import recorder, slicing
 
 TOML = """
 [deployment]
@@ -172,14 +172,14 @@ class TestRecordingAgain:
     @pytest.fixture
     def full_disk(self, monkeypatch):
         """Until it is told that there is room."""
-        original, full = recorder.described, [True]
+        original, full = slicing.described, [True]
 
         def described(target, piece, *arguments):
             if full[0] and piece == 2:
                 raise OSError(errno.ENOSPC, "No space left on device")
             return original(target, piece, *arguments)
 
-        monkeypatch.setattr(recorder, "described", described)
+        monkeypatch.setattr(slicing, "described", described)
         return full
 
     @staticmethod

@@ -27,7 +27,7 @@ from pipelines.settings import SparkSettings
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Request
+from profiling_jobs.recording.request import Request
 from profiling_jobs.replay.rates import Schedule
 from profiling_jobs.replay.replay_plan import Control, Replay
 

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from models.quantities import Misuse, Unknown
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.recording import recorder
+from profiling_jobs.recording import recorder, slicing
 from profiling_jobs.recording.recorded import Recorded, data_folder
-from profiling_jobs.recording.recorder import Recorder, Request, portion
+from profiling_jobs.recording.recorder import Recorder
+from profiling_jobs.recording.request import Request
+from profiling_jobs.recording.slicing import portion
 
 FROM_S = 1_700_000_000.0
 PAYLOAD = 100
@@ -179,7 +181,7 @@ def test_whatever_ends_it_each_offset_is_there_exactly_once(
             if how == "killed while copying":
                 topic.troubles.append(Killed())
             elif how == "broker away":
-                topic.troubles += [RuntimeError("away")] * recorder.ATTEMPTS
+                topic.troubles += [RuntimeError("away")] * slicing.ATTEMPTS
             elif how == "killed before the entry":
                 recorder.write_json = dying(original, after)
             recorded = recording(topic, folder, from_s=FROM_S).run()
@@ -224,7 +226,7 @@ def test_a_disk_that_will_be_full_is_noticed_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = steady()
-    monkeypatch.setattr(recorder, "SPARE_BYTES", 2**60)
+    monkeypatch.setattr(slicing, "SPARE_BYTES", 2**60)
     with pytest.raises(NotReady, match="nothing was recorded yet"):
         recording(topic, tmp_path / "r").run()
 
