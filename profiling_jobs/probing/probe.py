@@ -3,7 +3,8 @@
     warm-up    more input than it can take, for the longest window or state TTL at least, until it is steady
     settling   a low rate (never zero), until lag is back in its band
     lead-in    a backlog of one full batch, then the rate that is asked, until lag has stopped falling
-    measured   `probe_s` at that rate, and at least five commits
+    measured   `probe_s` at that rate, and at least five commits; twice as long where that decides nothing,
+               for another probe would cost far more
 
 The lead-in comes from above: a job near its capacity needs a backlog to have
 batches large enough to keep up, and a stretch that begins without one looks as if it did not keep up.
@@ -32,6 +33,7 @@ from .probe_readings import Readings
 
 LOW_SHARE = 0.1  # of what it can process: an idle query would plan no batches at all
 FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no limit
+TWICE = 2.0  # judgement: and no more looks than these two, or one of them would see what it likes by chance
 FEWEST_COMMITS = 5  # four whole batches: one slow batch is then at most a quarter of the rate; judgement
 START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
 MORE_S = 120.0  # judgement: so much longer than planned a warm-up may take
@@ -193,7 +195,16 @@ class ProbeRun:
                 return
 
     def _measure(self) -> Generator[None, None, Facts]:
-        start_s, timeline = self._clock.now_s(), self._watch.timeline
+        start_s, once_s = self._clock.now_s(), self.probe.probe_s
+        facts = yield from self._seen(start_s, once_s)
+        undecided = judge(self.probe, facts).verdict == "invalid" and not facts.restarted
+        if undecided and self._clock.now_s() - start_s < TWICE * once_s:
+            facts = yield from self._seen(start_s, TWICE * once_s)
+        return facts
+
+    def _seen(self, start_s: float, at_least_s: float) -> Generator[None, None, Facts]:
+        """What there is to be judged, once the stretch is as long as that, and batches enough are in it."""
+        timeline, longest_s = self._watch.timeline, TWICE * self.probe.probe_s
         while True:
             yield from self._pass()
             now_s = self._clock.now_s()
@@ -203,7 +214,7 @@ class ProbeRun:
                 or now_s - done[-1].at_s > STALLED * self._readings.batch_s() + 2.0 * self._rules.sample_s
             )
             enough = len(done) >= FEWEST_COMMITS and not stalled
-            if now_s - start_s >= self.probe.probe_s * (1.0 if enough else 2.0):
+            if now_s - start_s >= (at_least_s if enough else longest_s):
                 break
         if stalled:  # something is wrong that nobody has noticed yet, such as an executor that is frozen
             raise _Spoilt("no batch was committed any more towards the end of the measured stretch")

@@ -168,6 +168,11 @@ class TestOneProbe:
         assert (result.verdict, result.reason) == ("not sustained", "")
         assert result.throughput_rps == pytest.approx(truth(2), rel=0.01)
 
+    @pytest.mark.parametrize(("share", "verdict"), [(0.97, "sustained"), (1.05, "not sustained")])
+    def test_a_stretch_that_decides_nothing_is_made_twice_as_long(self, share, verdict):
+        world = World()
+        assert world.probe(share * truth(2), probe_s=8.0).verdict == verdict, "8 s show six batches at most"
+
     def test_latency_of_a_job_at_ease_is_that_of_its_batches(self):
         result = World().probe(0.3 * truth(2))
         assert result.latency_ms == pytest.approx(1000.0, rel=0.6)
