@@ -47,7 +47,8 @@ def decide(question: Question) -> Decision:
     verdicts = judge.verdicts()
     if engine.in_batches:
         verdicts = confirmed(judge, verdicts)
-    feasible = [v.scale_out for v in verdicts.values() if v.status == "feasible"]
+    allowed = question.allowed
+    feasible = [v.scale_out for v in verdicts.values() if v.status == "feasible" and v.scale_out in allowed]
     if not feasible:
         return _best_effort(judge, verdicts)
     smallest, current = min(feasible), question.current
@@ -78,10 +79,13 @@ def decide(question: Question) -> Decision:
 
 def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
     """Nothing is known to be feasible: what comes closest, and an alarm."""
-    question = judge.question
-    open_ = [v.scale_out for v in verdicts.values() if v.status == "unknown" and v.scale_out in judge.known]
-    now = question.current
-    chosen = min(open_, key=lambda s: (s != now, s < now, s)) if open_ else max(*judge.known, now)
+    question, now = judge.question, judge.question.current
+    able = [s for s in judge.known if s in question.allowed]
+    open_ = [s for s in able if verdicts[s].status == "unknown"]
+    if open_:
+        chosen = min(open_, key=lambda s: (s != now, s < now, s))
+    else:
+        chosen = max([*able, now] if now in question.allowed or not able else able)
     verdicts = _with_figures(judge, verdicts, chosen)
     verdict, promise = verdicts[chosen], question.promise
     parts = [f"no size is known to keep the promise; {executors(chosen, 'come')} closest"]

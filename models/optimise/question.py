@@ -100,6 +100,11 @@ class Question:
         """Every size that gets a verdict: the candidates and the present one."""
         return tuple(sorted({int(s) for s in self.candidates} | {int(self.current)}))
 
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """Those that may be chosen: not a present one that lies beyond all others, for bounds were moved."""
+        return tuple(s for s in self.sizes if min(self.candidates) <= s <= max(self.candidates))
+
     def capacity_of(self, scale_out: int) -> Interval | Unknown:
         """What is known of the capacity at this size."""
         return self.capacity.get(scale_out, Unknown(f"no capacity was given for {executors(scale_out)}"))

@@ -173,6 +173,15 @@ def test_a_present_size_that_nobody_measured_is_not_left_for_a_smaller_one_that_
     assert "measure the capacity of 12 executors" in decision.alarm
 
 
+def test_a_present_size_beyond_bounds_that_were_moved_is_left() -> None:
+    assert decide(question(candidates=(8, 9, 10), current=7)).scale_out == 8
+    assert decide(question(current=7)).feasible, "seven would do, too"
+    down = decide(question(candidates=(1, 2), current=7))
+    assert (down.scale_out, down.feasible) == (2, False)
+    assert "2 executors come closest" in down.alarm
+    assert decide(question(candidates=(1, 2, 8), current=7)).scale_out == 7, "within them it may stay"
+
+
 def test_an_alarm_says_by_how_much_the_promise_is_missed() -> None:
     decision = decide(question(sizes=5, current=5, lag_s=60.0))
     assert decision.scale_out == 5
