@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from models import arguments
 from models.observation import Observation
+from models.optimise.engine import sustained
 from models.quantities import Interval, Unknown
 
 from .settings import Settings
@@ -135,12 +136,14 @@ def remember(state: State, seen: Seen) -> State:
 
 
 def capacity_mid(settings: Settings, scale_out: int) -> float | Unknown:
-    """The most likely capacity of a scale-out."""
-    model = settings.models.capacity
+    """The rate that a scale-out most likely keeps up, with the overhead of batches where there is one."""
+    model, engine = settings.models.capacity, settings.models.engine
     if isinstance(model, Unknown):
         return model
     predicted: Interval | Unknown = model.predict(scale_out)
-    return predicted if isinstance(predicted, Unknown) else predicted.mid
+    if isinstance(predicted, Unknown) or isinstance(engine, Unknown):
+        return predicted if isinstance(predicted, Unknown) else predicted.mid
+    return sustained(predicted, engine, scale_out=scale_out).mid
 
 
 def lag_rises(state: State, seen: Seen) -> bool:

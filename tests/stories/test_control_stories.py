@@ -628,6 +628,105 @@ def test_bounds_that_were_moved_away_are_reached_by_limited_steps() -> None:
 
 
 def test_only_aligned_sizes_are_taken() -> None:
+@pytest.mark.parametrize("until_s", [math.inf, 2_400.0], ids=["for good", "for a while"])
+def test_a_failure_while_there_is_no_input_is_over_with_its_executors_and_teaches_nothing(until_s) -> None:
+    job = Job(lambda t: 0.0 if 600.0 <= t < until_s else 2_500.0)
+    log = run(
+        job,
+        minutes=60,
+        happens={1_230.0: lambda job: job.kill_driver(40.0)},
+        agreed=settings(max_scale_out=4),
+    )
+    assert log.events == []
+    assert log.alarms == []
+    assert all("recovering" not in reason for reason in log.reasons(from_s=1_320.0))
+
+
+def test_without_input_a_lost_executor_and_a_scale_in_teach_nothing_either() -> None:
+    job = Job(piecewise((0.0, 2_500.0), (600.0, 0.0)))
+    lost = {1_210.0: lambda job: setattr(job, "alive", 3), 1_290.0: lambda job: setattr(job, "alive", 4)}
+    log = run(job, minutes=120, happens=lost)
+    assert log.scales, "four executors for nothing"
+    assert log.events == []
+    assert log.alarms == []
+
+
+def test_a_failure_after_a_silence_did_no_harm_before_its_input_came() -> None:
+    job = Job(lambda t: 0.0 if 600.0 <= t < 2_400.0 else 2_500.0)
+    log = run(job, minutes=60, happens={2_405.0: lambda job: job.kill_driver(70.0)}, commits=True)
+    (event,) = log.events
+    assert event.failed_at_s >= 2_340.0, "it was idle then, and nothing waited"
+    assert event.downtime_s < 180.0
+
+
+def test_a_change_is_healthy_where_only_offsets_are_left_that_are_no_records() -> None:
+    job = Job(piecewise((0.0, 1_000.0), (600.0, 3_400.0), (700.0, 0.0)), declared=2, alive=2)
+
+    def with_markers(o: Observation) -> Observation:
+        return replace(o, lag_records=max(3.0, o.lag_records))
+
+    log = run(job, minutes=25, seen_as=with_markers, agreed=settings(scale_in_window_s=3_600.0))
+    assert log.scales
+    assert log.scales[-1][1] > 2
+    assert log.alarms == []
+
+
+def test_a_recovery_that_nobody_watched_teaches_nothing() -> None:
+    job = Job(steady(2_500.0))
+    log = run(
+        job,
+        minutes=120,
+        happens={1_215.0: lambda job: job.kill_driver(300.0)},
+        away=(1_290.0, 5_000.0),
+        agreed=settings(max_scale_out=4),
+    )
+    assert log.events == []
+    assert all("recovering" not in reason for reason in log.reasons(from_s=5_400.0))
+
+
+@dataclass(frozen=True)
+class Bare:
+    """How fast the records inside a batch go; what a batch costs beside them is the engine's."""
+
+    def predict(self, scale_out: int) -> Interval:
+        mid = 10_000.0 * scale_out
+        return Interval(0.95 * mid, mid, 1.05 * mid, 0.9)
+
+
+def test_what_a_change_was_to_bring_is_counted_with_the_overhead_of_batches() -> None:
+    engine = BatchEngine(overhead_s=3.0, limit_records=30_000, trigger_s=0.0)
+    kept_up = {2: 30_000 / 4.5, 4: 30_000 / 3.75}
+    job = Job(
+        steady(7_800.0), declared=2, alive=2, waiting=1.5e6, arrived=1.5e6, capacity_rps=kept_up.__getitem__
+    )
+    agreed = settings(
+        models=Models(capacity=Bare(), engine=engine), max_scale_out=4, decide=lambda s: Answer(4, "four do")
+    )
+    log = run(job, minutes=20, agreed=agreed)
+    assert [to for _, to in log.scales] == [4]
+    assert log.alarms == []
+
+
+def test_a_clock_that_was_ahead_stops_nothing_and_is_told_once() -> None:
+    job, agreed = Job(steady(2_500.0)), settings()
+    state, before = start(agreed), (0.0, 0.0)
+    said: list[tuple[float, list[Instruction]]] = []
+    for minute in range(1, 41):
+        for _ in range(60):
+            job.second()
+        ahead_s = 7_200.0 if minute == 20 else 0.0
+        o = observe(job, before)
+        o = replace(o, at_s=o.at_s + ahead_s, last_commit_at_s=o.last_commit_at_s + ahead_s)
+        state, instructions = step(state, o, job.now + ahead_s)
+        before = (job.arrived, job.committed)
+        said.append((minute, instructions))
+    assert "evaluated already" not in " ".join(i.reason for _, each in said for i in each[:1])
+    (alarm,) = (i.reason for _, each in said for i in each if isinstance(i, Alarm))
+    assert alarm.startswith("the clock was put back by 7140 s")
+    assert state.applied == start(agreed).applied
+    assert said[-1][1][0] == Hold("2542 records/s fit 4 executors")
+
+
     job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_000.0)))
     log = run(job, minutes=40, agreed=settings(candidates=(1, 2, 3, 4, 6, 12)))
     assert {to for _, to in log.scales} <= {6, 12}
