@@ -6,6 +6,7 @@ is allowed, and instruct. Precedence: paused → foreign edit → pin → blacko
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,13 +42,38 @@ def start(settings: Settings) -> State:
 def step(state: State, observation: Observation, now: float) -> tuple[State, list[Instruction]]:
     """The next state, and what is to be done: one Scale or Hold first, then what to alarm and to learn."""
     now = arguments.number("now", now)
-    if now <= state.stepped_at_s:
-        return state, [Hold(f"this moment was evaluated already, {state.stepped_at_s - now:.0f} s ago")]
+    back_s = state.stepped_at_s - now
+    told: tuple[Instruction, ...] = ()
+    if back_s > state.settings.stale_after_s:
+        state = with_clock_put_back(state, now)
+        told = (
+            Alarm(f"the clock was put back by {back_s:.0f} s: what was seen by the wrong one is forgotten"),
+        )
+    elif back_s >= 0.0:
+        return state, [Hold(f"this moment was evaluated already, {back_s:.0f} s ago")]
     seen = collect(state, observation, now)
     state, facts = notice(state, seen)
     state, wish, worries = decide(state, seen)
     wish = limit(state, seen, wish)
-    return instruct(state, seen, wish, facts + worries)
+    return instruct(state, seen, wish, told + facts + worries)
+
+
+def with_clock_put_back(state: State, now: float) -> State:
+    """What is still true after the clock was wrong: sizes and orders; no moment that has not come yet."""
+    change, foreign = state.change, state.foreign
+    if change is not None:
+        effect_s = change.took_effect_at_s
+        effect_s = effect_s if math.isinf(effect_s) else min(effect_s, now)
+        change = replace(change, at_s=min(change.at_s, now), took_effect_at_s=effect_s)
+    return State(
+        settings=state.settings,
+        directives=state.directives,
+        change=change,
+        applied=state.applied,
+        last_good=state.last_good,
+        foreign=None if foreign is None else replace(foreign, since_s=min(foreign.since_s, now)),
+        quarantined=tuple(q for q in state.quarantined if q.since_s <= now),
+    )
 
 
 def notice(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:

@@ -727,6 +727,7 @@ def test_a_clock_that_was_ahead_stops_nothing_and_is_told_once() -> None:
     assert said[-1][1][0] == Hold("2542 records/s fit 4 executors")
 
 
+def test_only_aligned_sizes_are_taken() -> None:
     job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_000.0)))
     log = run(job, minutes=40, agreed=settings(candidates=(1, 2, 3, 4, 6, 12)))
     assert {to for _, to in log.scales} <= {6, 12}
@@ -921,7 +922,7 @@ def test_the_same_moment_twice_or_an_older_one_does_nothing() -> None:
     for o in observations[:2]:
         state, instructions = step(state, o, o.at_s)
     assert any(isinstance(i, Scale) for i in instructions) or state.change is not None
-    for now in (observations[1].at_s, observations[0].at_s, -5.0):
+    for now in (observations[1].at_s, observations[0].at_s, observations[0].at_s - 50.0):
         same, again = step(state, observations[1], now)
         assert same is state
         assert len(again) == 1
