@@ -143,7 +143,7 @@ def _judge_health(state: State, seen: Seen, change: Change) -> Followed:
 
 def _works(seen: Seen, change: Change) -> bool:
     o = seen.observation
-    if o.lag_records == 0:
+    if seen.idle:
         return True  # nothing to do is healthy too: commits stop with the input
     if not isinstance(o.last_commit_at_s, Unknown) and o.last_commit_at_s <= change.at_s:
         return False

@@ -8,6 +8,9 @@ on the grid of ticks, the failure is placed by the input that was left lying sin
 the first commit afterwards by the work that was done since, and the end by the straight line through the two
 ticks between which lag came back into its band. These are good to a part of an interval; drills, which sample
 several times a second, measure the same things by the second.
+
+Without input Spark commits nothing: then a job with all of its executors has recovered, and nobody can say
+when. Nothing is learnt from that, nor from a recovery during which nobody was watching.
 """
 
 from __future__ import annotations
@@ -52,7 +55,12 @@ def begin(
 
 
 def failed_at_s(state: State, seen: Seen, kind: str) -> float:
-    """When it failed, as far as the tick before, the commits and the lag tell."""
+    """When it failed, as far as the tick before, the commits and the lag tell; what waited for nobody did no
+    harm."""
+    return max(_failed_at_s(state, seen, kind), state.idle_until_s)
+
+
+def _failed_at_s(state: State, seen: Seen, kind: str) -> float:
     o, previous = seen.observation, seen.previous
     assert not isinstance(previous, Unknown)
     commit = o.last_commit_at_s
@@ -79,8 +87,14 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     incident = state.recovering
     if incident is None or seen.unusable:
         return state, ()
-    at_s = seen.observation.at_s
+    at_s, away_s = seen.observation.at_s, _away_s(seen)
     incident = replace(incident, first_commit_at_s=_first_commit_at_s(state, seen, incident))
+    if away_s > state.settings.longest_gap_s:
+        incident = _spoilt(incident, f"nobody was watching for {away_s:.0f} s of it")
+    if isinstance(incident.first_commit_at_s, Unknown) and seen.idle:
+        incident = _spoilt(incident, "there was nothing to do: when it worked again cannot be seen")
+        if _all_alive(seen) and state.change is None:
+            return _over(state, seen), ()
     if not isinstance(seen.lag_s, Unknown):
         incident = replace(incident, trace=(*incident.trace, (at_s, seen.lag_s))[-KEPT_TRACE:])
     state = replace(state, recovering=incident)
@@ -96,7 +110,7 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     facts = (*_learnt(incident, math.inf), alarm)
     if isinstance(incident.first_commit_at_s, Unknown):
         # Still down: no time for decisions, however long it takes.
-        given_up = replace(incident, given_up=True, spoilt=incident.spoilt or "it was given up before")
+        given_up = _spoilt(replace(incident, given_up=True), "it was given up before")
         return replace(state, recovering=given_up), facts
     return _over(state, seen), facts
 
@@ -104,6 +118,20 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
 def elapsed_s(incident: Incident, now: float) -> float:
     """Seconds since the failure."""
     return max(0.0, now - incident.failed_at_s)
+
+
+def _spoilt(incident: Incident, why: str) -> Incident:
+    """Nothing can be learnt from it; the first reason stays."""
+    return replace(incident, spoilt=incident.spoilt or why)
+
+
+def _away_s(seen: Seen) -> float:
+    """Since the tick before."""
+    return 0.0 if isinstance(seen.previous, Unknown) else seen.observation.at_s - seen.previous.at_s
+
+
+def _all_alive(seen: Seen) -> bool:
+    return seen.sized and seen.observation.executors_alive == seen.scale_out
 
 
 def _over(state: State, seen: Seen) -> State:

@@ -197,8 +197,9 @@ def run(
     ordered: Callable[[float], Directives] = lambda now: Directives(),
     seen_as: Callable[[Observation], Observation] = lambda o: o,
     commits: bool = False,
+    away: tuple[float, float] = (math.inf, math.inf),
 ) -> Log:
-    """One story. `happens` maps a second to what befalls the job then."""
+    """One story. `happens` maps a second to what befalls the job then; nobody ticks while we are `away`."""
     agreed = agreed or settings()
     state, reborn, log = start(agreed), start(agreed), Log()
     before = (0.0, 0.0)
@@ -206,7 +207,7 @@ def run(
         if happens and (event := happens.get(float(second))):
             event(job)
         job.second()
-        if job.now % TICK_S:
+        if job.now % TICK_S or away[0] <= job.now < away[1]:
             continue
         observation = observe(job, before)
         if commits:
@@ -627,7 +628,6 @@ def test_bounds_that_were_moved_away_are_reached_by_limited_steps() -> None:
     assert [to for _, to in below.scales] == [4, 6]
 
 
-def test_only_aligned_sizes_are_taken() -> None:
 @pytest.mark.parametrize("until_s", [math.inf, 2_400.0], ids=["for good", "for a while"])
 def test_a_failure_while_there_is_no_input_is_over_with_its_executors_and_teaches_nothing(until_s) -> None:
     job = Job(lambda t: 0.0 if 600.0 <= t < until_s else 2_500.0)
