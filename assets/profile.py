@@ -49,6 +49,9 @@ class Drills(dg.Config):
     live: bool = Field(
         default=False, description="On the live job itself; refused unless its allow_live_drills is true."
     )
+    by_itself: bool = Field(
+        default=False, description="Nobody has asked for it just now: refused in a blackout, also on a copy."
+    )
 
 
 @dg.asset(group_name=GROUP, partitions_def=JOBS, deps=["recording"], pool=POOL, kinds={"spark"})
@@ -59,7 +62,7 @@ def failure_drills(
     found = ordered(
         context, desk, "drill", context.partition_key, kinds=_alone(config.kind),
         scale_outs=_alone(config.scale_out), rates_rps=_alone(config.rate_rps), repeats=config.repeats,
-        live=True if config.live else None,
+        live=config.live or None, by_itself=config.by_itself or None,
     )  # fmt: skip
     return dg.MaterializeResult(metadata=of_drills(found["drills"], kept=found["kept"]))
 

@@ -34,6 +34,7 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
         "repeats": "whole?",
         "budget_executor_s": "number?",
         "live": "yes?",
+        "by_itself": "yes?",
     },
 }
 """Order -> what belongs to it, and of which sort; `?`: may be left out."""

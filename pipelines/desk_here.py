@@ -116,7 +116,7 @@ class HereDesk:
         details = checked(what, details)
         self._check(job)
         job_plans.check_order(job, self._settings.jobs[job], what, live=bool(details.get("live")))
-        if what == "profile" or details.get("live"):
+        if what == "profile" or details.get("live") or details.get("by_itself"):
             window = self.loop.blackout(job, self._world.clock.now_s())
             if window is not None:
                 raise NotReady(f"{job} is in a blackout window, {window.why}: no {what} is begun in it")

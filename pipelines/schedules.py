@@ -24,8 +24,9 @@ def due(
     if window is not None:
         return dg.SkipReason(f"{job} is in the blackout {window.why}: left out until it comes round again")
     config = {}
-    if what == DRILL and settings.allow_live_drills:
-        config = {"ops": {"failure_drills": {"config": {"live": True}}}}
+    if what == DRILL:  # it may wait for other runs, and a blackout have begun by the time that it is begun
+        drills = {"by_itself": True, "live": settings.allow_live_drills}
+        config = {"ops": {"failure_drills": {"config": drills}}}
     return dg.RunRequest(
         run_key=f"{job}:{what}:{key}", partition_key=job, run_config=config, tags={"headroom/job": job}
     )

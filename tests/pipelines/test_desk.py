@@ -551,6 +551,8 @@ class TestWhereABlackoutBegins:
         assert 1 <= len(done["drills"]) < 10
         assert lines[-1].endswith("has begun: the drills end here, the next ones go on from there")
         assert (desk.copies(), desk.world.failures.active()) == ([], ())
+        with pytest.raises(NotReady, match="blackout window"):  # of a schedule, that had to wait for its turn
+            desk.desk.begin("drill", "orders", rates_rps=[400.0], by_itself=True)
         within = carried_out(desk.desk, "drill", "orders", kinds=["driver_kill"], rates_rps=[400.0])
         assert within["kept"] is True
 

@@ -55,8 +55,7 @@ def test_it_is_left_out_in_a_blackout():
 @pytest.mark.parametrize(("more", "live"), [("", False), ("allow_live_drills = true", True)])
 def test_drills_are_on_a_copy_unless_the_live_job_may_be_hurt(more, live):
     run = comes_round(found(more)["drill_my_orders"], datetime(2026, 11, 28, 3, tzinfo=UTC))
-    config_of = run.run_config.get("ops", {}).get("failure_drills", {}).get("config", {})
-    assert config_of.get("live", False) is live
+    assert run.run_config["ops"]["failure_drills"]["config"] == {"live": live, "by_itself": True}
 
 
 def test_every_line_that_headroom_accepts_is_one_for_the_scheduler():
@@ -70,4 +69,4 @@ def test_an_attached_job_with_its_program_comes_round_on_copies():
     theirs = found('attach = true\ncheckpoint = "/theirs"\n')
     assert set(theirs) == {"profile_my_orders", "drill_my_orders"}
     run = comes_round(theirs["drill_my_orders"], datetime(2026, 11, 28, 3, tzinfo=UTC))
-    assert run.run_config == {}
+    assert run.run_config["ops"]["failure_drills"]["config"]["live"] is False
