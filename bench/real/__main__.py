@@ -75,11 +75,11 @@ def measure(
                 say(f"{name}: {PARTS[name].ASKS}")
                 PARTS[name].run(found)
                 _tell(name, journal)
-                _write(journal, results)
+                write(journal, results)
     except HeadroomError as error:
         failed = f"stopped: {error}; what was finished is kept, run it again to go on"
         print(failed, file=sys.stderr)
-    missed = _write(journal, results)
+    missed = write(journal, results)
     print(f"{missed} of the targets missed" if missed else "every target held, of what was measured")
     return 2 if failed else 1 if missed else 0
 
@@ -90,12 +90,14 @@ def _tell(name: str, journal: Journal) -> None:
         print(f"  {line}", flush=True)
 
 
-def _write(journal: Journal, results: Path) -> int:
-    """All parts, whenever they were measured; how many targets are missed."""
+def write(journal: Journal, results: Path) -> int:
+    """All parts, whenever they were measured, also into another folder; how many targets are missed."""
     found = {name: part.report(journal) for name, part in PARTS.items()}
+    before = json.loads(results.read_text())["parts"] if results.exists() else {}
+    parts = before | {name: one.to_json() for name, one in found.items() if one is not None}
     data: dict[str, Any] = {
         "machine": machine(),
-        "parts": {name: one.to_json() for name, one in found.items() if one is not None},
+        "parts": {name: parts[name] for name in PARTS if name in parts},
     }
     partial = results.with_suffix(".part")
     partial.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
@@ -108,7 +110,7 @@ def _report(folder: Path) -> int:
     journal = Journal(folder / "pieces.jsonl")
     for name in PARTS:
         _tell(name, journal)
-    return 1 if _write(journal, RESULTS) else 0
+    return 1 if write(journal, RESULTS) else 0
 
 
 def _list(lengths: Lengths) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.real import drills, journal, report
-from bench.real.__main__ import PARTS, main, measure
+from bench.real.__main__ import PARTS, main, measure, write
 from bench.real.counting import Counted
 from bench.real.lab import Lengths
 from models.quantities import Interval, Unknown
@@ -84,6 +84,15 @@ def test_what_was_finished_before_it_stopped_is_kept(folder, monkeypatch):
     monkeypatch.undo()
     kept = journal.Journal(folder / "world" / "pieces.jsonl")
     assert list(kept.of("capacity")) == ["profile", "unseen"]
+
+
+@pytest.mark.fast
+def test_a_part_that_is_measured_elsewhere_leaves_the_others(tmp_path):
+    results = tmp_path / "real.json"
+    known = {"capacity": report.Report("how much", []).to_json()}
+    results.write_text(json.dumps({"parts": known}))
+    write(journal.Journal(tmp_path / "empty"), results)
+    assert json.loads(results.read_text())["parts"] == known
 
 
 @pytest.mark.fast
