@@ -127,7 +127,8 @@ def _table() -> int:
     data = json.loads(RESULTS.read_text())
     on = data["machine"]
     size = f"{on['processors']} processors, {on['memory_gib']} GiB"
-    text = f"Measured on {size} ({on['system']}, Python {on['python']})."
+    kind = f"{size} ({on['system']}, Python {on['python']})"
+    text = f"Measured on {kind}; not every part in the same run, so that capacities may differ between them."
     parts = [report.Report.from_json(one) for one in data["parts"].values()]
     README.write_text(report.into(README.read_text(encoding="utf-8"), parts, text), encoding="utf-8")
     return 0
