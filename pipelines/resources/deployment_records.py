@@ -31,7 +31,7 @@ class Record:
     incarnation: int = 0
     """How often its driver was started."""
     fruitless: int = 0
-    """Starts in a row without a finished batch."""
+    """Starts in a row that came to nothing and speak against the job: no broker was away, nobody ended it."""
     progressed: bool = False
     """Whether a batch was ever finished since it was launched."""
     failed: bool = False

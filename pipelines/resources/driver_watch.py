@@ -4,7 +4,8 @@ Spark replaces lost executors, nobody replaces a driver. The watch does: one tha
 once from its checkpoint; one that falls silent, as when it is frozen, is ended after the network time-out
 and started again. The cluster under them is mended the same way. A pause that doubles stands between starts
 that finish no batch. Left alone are a program that came to its end, a setting that is wrong, and a job that
-never finished a batch and would fail again.
+never finished a batch and would fail again. One that has worked is tried again for as long as it takes:
+whatever is away, a broker, a store of objects, comes back one day.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from profiling_jobs.driver.orders import Ended
 from profiling_jobs.errors import HeadroomError
@@ -29,7 +31,7 @@ ANSWER_S = (
     1.0  # judgement: `status` takes milliseconds; one frozen driver must not hide the others for longer
 )
 START_S = 120.0  # judgement: a driver listens within a second; a machine may be very busy
-FRUITLESS = 5  # judgement: so many starts in a row without a finished batch, and it is left alone
+FRUITLESS = 5  # judgement: a job that has never worked is left alone after so many more attempts
 PAUSE_S = 60.0  # judgement: the longest pause between two starts
 TAIL_BYTES = 200_000  # judgement: several reports of a batch
 
@@ -49,6 +51,10 @@ class DriverWatch:
         self._answers: dict[str, tuple[int, float, float]] = {}
         self._due: dict[tuple[str, int], float] = {}
         self._ended: dict[tuple[str, int], str] = {}
+        self._excused: set[tuple[str, int]] = set()
+        """Incarnations that we ended, or that ended while nobody looked: no fault of theirs."""
+        self._starts: dict[tuple[str, int], int] = {}
+        """Incarnations that we started -> how many in a row that is, without a finished batch."""
 
     @property
     def running(self) -> bool:
@@ -58,6 +64,7 @@ class DriverWatch:
     def start(self) -> None:
         """Watch from now on."""
         if self._thread is None:
+            self._excuse_the_dead()
             self._closing.clear()
             self._thread = threading.Thread(target=self._work, name="headroom-watch", daemon=True)
             self._thread.start()
@@ -72,16 +79,20 @@ class DriverWatch:
     def spare(self, name: str, spared: bool = True) -> None:
         """This driver is being ended on purpose, and started again by whoever does that."""
         (self._spared.add if spared else self._spared.discard)(name)
+        if spared and (record := self._records.find(name)) is not None:
+            self._excused.add((name, record.incarnation))
 
     def hopeless(self, record: Record) -> bool:
         """Whether a driver that has ended would only end again."""
         ended = self._drivers.ended(record)
         if ended is not None and ended.how == "refused":
             return True
-        if ended is not None and ended.how == "threw" and not (record.progressed or ended.batches):
-            return True
-        # A broker that is away comes back.
-        return record.fruitless >= FRUITLESS and not (ended is not None and ended.how == "not ready")
+        if record.progressed or self._progressed(record, ended):
+            return False
+        if (record.name, record.incarnation) in self._excused:
+            return False
+        # Neither a broker that is away nor a restart that was cut short says anything about the job.
+        return record.fruitless >= FRUITLESS if ended is None else ended.how == "threw"
 
     def tend(self, name: str) -> None:
         """One look at one deployment, and what follows from it."""
@@ -119,6 +130,7 @@ class DriverWatch:
             if self._drivers.mend_cluster():
                 for record in self._records.all():
                     if record.wanted == "running" and not record.failed:
+                        self._excused.add((record.name, record.incarnation))
                         self._end(record, "the Spark master had died")
 
     def _end(self, record: Record, reason: str) -> None:
@@ -129,21 +141,31 @@ class DriverWatch:
     def _revive(self, record: Record) -> None:
         ended = self._drivers.ended(record)
         progressed = self._progressed(record, ended)
+        key = record.name, record.incarnation
         if progressed:
+            self._starts.pop(key, None)
             record = replace(record, progressed=True, fruitless=0)
         killed = f"the driver was killed: see {self._drivers.log(record.name)}"
-        ours = self._ended.get((record.name, record.incarnation), killed)
+        ours = self._ended.get(key, killed)
         record = replace(record, reason=ended.reason if ended else ours)
-        if ended is not None and ended.how == "finished":  # "stopped": by a restart that was cut short
+        if ended is not None and ended.how == "finished":
             self._records.save(replace(record, wanted="stopped"))
         elif self.hopeless(record):
             self._records.save(replace(record, failed=True))
         else:
-            pause = min(PAUSE_S, 2.0**record.fruitless) if record.fruitless else 0.0
-            due = self._due.setdefault((record.name, record.incarnation), time.monotonic() + pause)
-            if time.monotonic() >= due:
-                self._due.pop((record.name, record.incarnation))
-                self._drivers.start(replace(record, fruitless=record.fruitless + 1))
+            starts = self._starts.get(key, 0)
+            if time.monotonic() >= self._due.setdefault(key, time.monotonic() + pause_s(starts)):
+                self._due.pop(key)
+                counts = ended is None and not progressed and key not in self._excused
+                started = self._drivers.start(replace(record, fruitless=record.fruitless + counts))
+                self._starts.pop(key, None)
+                self._starts[record.name, started.incarnation] = starts + 1
+
+    def _excuse_the_dead(self) -> None:
+        """They were ended with everything else, by an owner that left or a machine that went down."""
+        for record in self._records.all():
+            if record.wanted == "running" and self._drivers.process(record.name) is None:
+                self._excused.add((record.name, record.incarnation))
 
     def _progressed(self, record: Record, ended: Ended | None) -> bool:
         """Whether this incarnation finished a batch; a killed one has left its file of events."""
@@ -162,9 +184,11 @@ class DriverWatch:
             asked, answered = 0.0, now
         if now - asked < PULSE_S:
             return
+        said: dict[str, Any] = {}
         with suppress(HeadroomError):
-            self._drivers.client(record).status(timeout_s=ANSWER_S)
+            said = self._drivers.client(record).status(timeout_s=ANSWER_S)
             answered = time.monotonic()
+        self._note_batches(record, said)
         self._answers[record.name] = (record.incarnation, now, answered)
         patience_s = self._silence_s(record) if self._drivers.listening(record) else START_S
         if time.monotonic() - answered <= patience_s:
@@ -172,3 +196,22 @@ class DriverWatch:
         with self._records.changing():
             if self._records.known(record.name).incarnation == record.incarnation:
                 self._end(record, f"the driver was silent for {patience_s:.0f} s")
+
+    def _note_batches(self, record: Record, said: dict[str, Any]) -> None:
+        """At once: what a driver has done is not seen any more in the reports of an idle one."""
+        if not said.get("batches"):
+            return
+        self._starts.pop((record.name, record.incarnation), None)
+        if record.progressed and not record.fruitless:
+            return
+        with self._records.changing():
+            if self._records.known(record.name).incarnation == record.incarnation:
+                self._records.change(record.name, progressed=True, fruitless=0)
+
+
+def pause_s(starts: int) -> float:
+    """How long to wait after so many starts in a row without a finished batch."""
+    if not starts:
+        return 0.0
+    # A number that grows for weeks is too large a power long before.
+    return min(PAUSE_S, 2.0 ** min(starts, 10))

@@ -1,7 +1,7 @@
 """A driver without Spark: it listens, counts batches, and has `sleep`s for executors.
 
 What it is to do wrong stands in the conf of its plan: throw, refuse, die (killed before its first batch),
-silent (no channel), stuck (scale does not work), finish.
+silent (no channel), stuck (scale does not work), finish, idle (no batch).
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def main() -> None:
     events = ProgressFile(orders.folder / "progress.jsonl", incarnation=number)
     while True:
         time.sleep(0.1)
+        if wrong == "idle":
+            continue
         batches += 1
         events.write("progress", progress={"durationMs": {"addBatch": 1}})
         if wrong == "finish":

@@ -411,6 +411,65 @@ def test_what_has_worked_is_tried_again(owner: Owner, local: LocalDeployments) -
     assert "does not answer" in json.loads((local.folder("stub") / "deployment.json").read_text())["reason"]
 
 
+def remembered(local: LocalDeployments) -> dict[str, Any]:
+    return dict(json.loads((local.folder("stub") / "deployment.json").read_text()))
+
+
+@pytest.mark.parametrize("meanwhile", ["not ready", "throw", "die"])
+def test_what_has_worked_is_tried_again_however_long_something_is_away(
+    owner: Owner, local: LocalDeployments, meanwhile: str
+) -> None:
+    away = {f"stub.{start}": meanwhile for start in range(2, 3 + driver_watch.FRUITLESS)}
+    back = 4 + driver_watch.FRUITLESS
+    local.launch(plan(owner, wrong={"stub.1": "throw later", **away, f"stub.{back - 1}": "throw"}))
+    until(lambda: local.status("stub").run_id == f"run-{back}" or local.status("stub").state == "failed")
+    assert local.status("stub").state == "running"
+
+
+def test_a_broker_that_is_away_counts_for_nothing_against_a_new_job(
+    owner: Owner, local: LocalDeployments
+) -> None:
+    away = {f"stub.{start}": "not ready" for start in range(1, 2 + driver_watch.FRUITLESS)}
+    back = 3 + driver_watch.FRUITLESS
+    local.launch(plan(owner, wrong={**away, f"stub.{back - 1}": "die"}))
+    until(lambda: local.status("stub").run_id == f"run-{back}" or local.status("stub").state == "failed")
+    assert local.status("stub").state == "running"
+
+
+def test_that_it_has_worked_is_remembered_from_its_first_batch_on(
+    owner: Owner, local: LocalDeployments
+) -> None:
+    run(local, plan(owner))
+    until(lambda: remembered(local)["progressed"])
+    assert (remembered(local)["incarnation"], remembered(local)["fruitless"]) == (1, 0)
+
+
+@pytest.mark.parametrize("first", ["", "idle"])
+def test_an_idle_job_outlives_any_number_of_restarts_of_ours(owner: Owner, first: str) -> None:
+    with deployments(owner) as local:
+        run(local, plan(owner, wrong={"stub": "idle", "stub.1": first}))
+        until(lambda: first == "idle" or local.said("stub")["batches"] > 1)
+    for life in range(2, 4 + driver_watch.FRUITLESS):
+        owner.stop_all(grace_s=2.0)  # as when `headroom serve` leaves
+        with deployments(owner) as local:
+            until(lambda local=local: local.status("stub").state in ("running", "failed"))
+            assert local.status("stub").run_id == f"run-{life}"
+
+
+def test_a_job_that_was_ended_with_us_before_its_first_batch_is_started_again(owner: Owner) -> None:
+    unwatched = deployments(owner)
+    unwatched.launch(plan(owner, wrong={"stub.1": "throw"}))  # as one does whose JVM was ended before it
+    until(lambda: unwatched.status("stub").state == "failed")
+    with deployments(owner) as local:
+        until(lambda: local.status("stub").run_id == "run-2")
+
+
+def test_the_pause_between_fruitless_starts_grows_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_watch, "PAUSE_S", 60.0)
+    pauses = [driver_watch.pause_s(starts) for starts in (0, 1, 2, 5, 6, 100_000)]
+    assert pauses == [0.0, 2.0, 4.0, 32.0, 60.0, 60.0]
+
+
 def test_a_driver_that_never_gets_anywhere_is_given_up(owner: Owner, local: LocalDeployments) -> None:
     local.launch(plan(owner, wrong="die"))
     until(lambda: local.status("stub").state == "failed")
