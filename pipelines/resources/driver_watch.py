@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,10 +30,24 @@ PULSE_S = 2.0  # judgement: how often a driver is asked whether it still answers
 ANSWER_S = (
     1.0  # judgement: `status` takes milliseconds; one frozen driver must not hide the others for longer
 )
+UNASKED_S = 3.0  # judgement: beyond the pulse, time in which nobody asked is not the driver's silence
+MISSED = 3  # judgement: one answer may be late on a busy machine, so many in a row are no accident
 START_S = 120.0  # judgement: a driver listens within a second; a machine may be very busy
 FRUITLESS = 5  # judgement: a job that has never worked is left alone after so many more attempts
 PAUSE_S = 60.0  # judgement: the longest pause between two starts
 TAIL_BYTES = 200_000  # judgement: several reports of a batch
+
+
+@dataclass
+class _Pulse:
+    """What one incarnation has answered so far."""
+
+    incarnation: int
+    asked_s: float
+    answered_s: float
+    """Its silence counts from here; later than its last answer where nobody asked for long."""
+    missed: int = 0
+    """Questions in a row without an answer."""
 
 
 class DriverWatch:
@@ -48,7 +62,7 @@ class DriverWatch:
         self._spared: set[str] = set()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._answers: dict[str, tuple[int, float, float]] = {}
+        self._pulses: dict[str, _Pulse] = {}
         self._due: dict[tuple[str, int], float] = {}
         self._ended: dict[tuple[str, int], str] = {}
         self._excused: set[tuple[str, int]] = set()
@@ -178,20 +192,24 @@ class DriverWatch:
         return False
 
     def _feel_pulse(self, record: Record) -> None:
-        now = time.monotonic()
-        incarnation, asked, answered = self._answers.get(record.name, (0, 0.0, now))
-        if incarnation != record.incarnation:
-            asked, answered = 0.0, now
-        if now - asked < PULSE_S:
+        now_s = time.monotonic()
+        pulse = self._pulses.get(record.name)
+        if pulse is None or pulse.incarnation != record.incarnation:
+            pulse = self._pulses[record.name] = _Pulse(record.incarnation, now_s, now_s)
+        elif now_s - pulse.asked_s < PULSE_S:
             return
-        said: dict[str, Any] = {}
-        with suppress(HeadroomError):
+        # One thread does everything: it waits for locks, mends Spark, revives others, may itself be stopped.
+        pulse.answered_s += max(0.0, now_s - pulse.asked_s - PULSE_S - UNASKED_S)
+        pulse.asked_s = now_s
+        try:
             said = self._drivers.client(record).status(timeout_s=ANSWER_S)
-            answered = time.monotonic()
-        self._note_batches(record, said)
-        self._answers[record.name] = (record.incarnation, now, answered)
+        except HeadroomError:
+            pulse.missed += 1
+        else:
+            pulse.answered_s, pulse.missed = time.monotonic(), 0
+            self._note_batches(record, said)
         patience_s = self._silence_s(record) if self._drivers.listening(record) else START_S
-        if time.monotonic() - answered <= patience_s:
+        if pulse.missed < MISSED or time.monotonic() - pulse.answered_s <= patience_s:
             return
         with self._records.changing():
             if self._records.known(record.name).incarnation == record.incarnation:
