@@ -5,7 +5,8 @@ that share it, and MLflow's server where the models are kept here. Everything of
 `.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
 
 Without Dagster's three nothing is evaluated, and whoever waits for them is told. Without MLflow's the
-exported champions stay in charge: what is wrong with it is said, the others run, and it is tried again.
+exported champions stay in charge, and the others run. What is wrong with one of them is said, and it is tried
+again: no page is worth a live job.
 """
 
 from __future__ import annotations
@@ -72,12 +73,16 @@ class _Page:
     command: list[str]
     ready: Callable[[], bool]
     process: Process | None = None
-    problem: BaseException | None = None
+    problem: HeadroomError | None = None
     """Why it was not started."""
     starts: int = 0
     ended_s: float = 0.0
     left_out: bool = False
-    """It did not answer when the others did."""
+    """It did not answer when it was waited for."""
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
 
 
 class Pages:
@@ -113,6 +118,7 @@ class Pages:
         self._code_port = code
         self._wanted: list[str] = []
         self._starting: list[threading.Thread] = []
+        self._beginning = threading.Lock()
         self._closed = threading.Event()
 
     def start(self, *, daemon: bool = True) -> Pages:
@@ -120,11 +126,8 @@ class Pages:
         wanted = [name for name in self._pages if daemon or name != "daemon"]
         new = [name for name in wanted if name not in self._wanted]
         self._wanted += new
-        dagster = [name for name in new if name != "mlflow"]
-        if dagster:
-            self._begin_all(dagster, self._prepare_dagster)
-        if "mlflow" in new:
-            self._begin_all(["mlflow"], self._prepare_mlflow)
+        for names, prepare in self._groups(new):
+            self._begin_all(names, prepare)
         return self
 
     def prepared(self) -> None:
@@ -144,6 +147,7 @@ class Pages:
             wrong = {name: why for name, page in starting.items() if (why := self._wrong(page, late))}
             for name, why in wrong.items():
                 if name != "mlflow":
+                    self._leave_out("web", told=self._pages[name])
                     raise why
             if len(wrong) == len(starting):
                 return self._without_mlflow(wrong["mlflow"]) if wrong else self.addresses
@@ -151,22 +155,17 @@ class Pages:
 
     def watch(self) -> None:
         """Start anew what has ended; to be called now and then."""
+        for names, prepare in self._groups(self._wanted):
+            troubled = [page for name in names if (page := self._pages[name]).problem is not None]
+            if troubled and all(time.monotonic() - page.ended_s > PUT_RIGHT_S for page in troubled):
+                self._begin_all(names, prepare)
         for name in self._wanted:
-            page, now_s = self._pages[name], time.monotonic()
-            if name == "mlflow" and page.problem is not None and now_s - page.ended_s > PUT_RIGHT_S:
-                self._begin_all(["mlflow"], self._prepare_mlflow)
-            if page.process is None:
-                continue
-            if page.process.alive:
-                if page.left_out and page.ready():
-                    page.left_out = False
-                    self._say(f"MLflow:  {self._mlflow_at}")
-            elif not page.ended_s:
-                page.ended_s = now_s
-                self._say(str(self._wrong(page)))
-            elif page.starts <= MOST_STARTS and now_s - page.ended_s > AGAIN_S * page.starts:
-                self._say(f"{page.role} is started again")
-                self._begin(name)
+            page = self._pages[name]
+            try:
+                self._look_after(name, page)
+            except (HeadroomError, OSError) as error:
+                page.starts, page.ended_s = page.starts + 1, time.monotonic()
+                self._say(f"{page.role} could not be started, which is tried again: {error}")
 
     def close(self) -> None:
         """End them."""
@@ -184,6 +183,36 @@ class Pages:
 
     # ------------------------------------------------------------------------------------------- its parts
 
+    def _groups(self, names: list[str]) -> list[tuple[list[str], Callable[[], None]]]:
+        """Those of these names that have one database, and what makes its tables."""
+        dagster = [name for name in names if name != "mlflow"]
+        mlflow = [name for name in names if name == "mlflow"]
+        both = [(dagster, self._prepare_dagster), (mlflow, self._prepare_mlflow)]
+        return [(group, prepare) for group, prepare in both if group]
+
+    def _look_after(self, name: str, page: _Page) -> None:
+        if page.process is None:
+            return
+        if page.alive:
+            if page.left_out and self._shows(name):
+                page.left_out = False
+                self._say(
+                    f"MLflow:  {self._mlflow_at}"
+                    if name == "mlflow"
+                    else f"Dagster: {self.addresses.dagster}"
+                )
+        elif not page.ended_s:
+            page.ended_s = time.monotonic()
+            self._say(str(self._wrong(page)))
+        elif page.starts <= MOST_STARTS and time.monotonic() - page.ended_s > AGAIN_S * page.starts:
+            self._say(f"{page.role} is started again")
+            self._begin(name)
+
+    def _shows(self, name: str) -> bool:
+        """Whether this page shows what it is for: Dagster's needs all of its processes."""
+        (needed,) = (names for names, _ in self._groups(self._wanted) if name in names)
+        return all(_answers(self._pages[one]) for one in needed)
+
     def _begin_all(self, names: list[str], prepare: Callable[[], None]) -> None:
         """In a thread, after those that were begun before."""
         before = tuple(thread for thread in self._starting if thread.is_alive())
@@ -199,26 +228,44 @@ class Pages:
                 for name in names:
                     self._begin(name)
             except BaseException as error:  # noqa: BLE001 - told to whoever waits
-                for name in names:
-                    self._pages[name].ended_s, self._pages[name].problem = time.monotonic(), error
+                self._not_begun(names, error)
 
         thread = threading.Thread(target=work, name="headroom-pages", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has none left
+            self._not_begun(names, error)
+            return
         self._starting = [*before, thread]
-        thread.start()
 
-    def _wrong(self, page: _Page, late: str = "") -> BaseException | None:
+    def _not_begun(self, names: list[str], error: BaseException) -> None:
+        if isinstance(error, HeadroomError):
+            problem = error
+        else:
+            roles = ", ".join(self._pages[name].role for name in names)
+            problem = NotReady(f"{roles} could not be started: {type(error).__name__}: {error}")
+            problem.__cause__ = error
+        for name in names:
+            page = self._pages[name]
+            if not page.alive:
+                page.ended_s, page.problem = time.monotonic(), problem
+
+    def _wrong(self, page: _Page, late: str = "") -> HeadroomError | None:
         """Why it will not answer, if that is known. `late`: what to say when nothing else is."""
         if page.problem is not None:
             return page.problem
-        if page.process is not None and not page.process.alive:
+        if page.process is not None and not page.alive:
             late = "has ended"
         return NotReady(f"{page.role} {late}: see {self._owner.log(page.role)}") if late else None
 
-    def _without_mlflow(self, why: BaseException) -> Addresses:
-        page = self._pages["mlflow"]
-        page.left_out = True
-        if page.process is not None and not page.process.alive:
-            page.ended_s = time.monotonic()  # it is said here
+    def _leave_out(self, name: str, *, told: _Page) -> None:
+        """Where to click is said once it answers. What is wrong with `told` is said now."""
+        self._pages[name].left_out = True
+        if told.process is not None and not told.alive:
+            told.ended_s = time.monotonic()
+
+    def _without_mlflow(self, why: HeadroomError) -> Addresses:
+        self._leave_out("mlflow", told=self._pages["mlflow"])
         self._say(f"without MLflow's pages, which are tried again: {why}")
         return replace(self.addresses, mlflow=Unknown(str(why)))
 
@@ -267,12 +314,13 @@ class Pages:
 
     def _begin(self, name: str) -> None:
         page = self._pages[name]
-        if self._closed.is_set() or (page.process is not None and page.process.alive):
-            return
-        page.process = self._owner.start(
-            page.role, page.command, environment=self.environment(), directory=self._file.parent
-        )
-        page.starts, page.ended_s = page.starts + 1, 0.0
+        with self._beginning:  # a thread that prepares, or whoever watches
+            if self._closed.is_set() or page.alive:
+                return
+            page.process = self._owner.start(
+                page.role, page.command, environment=self.environment(), directory=self._file.parent
+            )
+            page.starts, page.ended_s, page.problem = page.starts + 1, 0.0, None
 
     def _mlflow(self, port: int) -> _Page:
         from .resources.mlflow_store import ARTIFACTS, DATABASE

@@ -61,7 +61,7 @@ def command(
     owner.exit_on_signals()
 
     def say(line: str) -> None:
-        click.echo(line, err=as_json)
+        _printed(line, err=as_json)
 
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         command_line = "headroom serve" if pages else subject.SILENT
@@ -79,7 +79,7 @@ def command(
             stack.enter_context(SimulatedLoad(office.world, of_every_job(settings, Wave())))
         for name in jobs:
             _launch(office, name, say=say)
-        _tell(office, pages=pages, as_json=as_json)
+        _tell(office, pages=pages, as_json=as_json, say=say)
         while True:
             time.sleep(LOOK_S)
             if pages:
@@ -94,14 +94,25 @@ def _launch(office: Office, name: str, *, say: Say) -> None:
         say(f"{name} was not started: {error}")
 
 
-def _tell(office: Office, *, pages: bool, as_json: bool) -> None:
-    found = office.pages.wait() if pages else None
+def _tell(office: Office, *, pages: bool, as_json: bool, say: Say) -> None:
+    found = None
+    if pages:
+        try:
+            found = office.pages.wait()
+        except HeadroomError as error:  # the jobs run, and it is looked after
+            say(f"nothing is evaluated or decided until Dagster runs, which is tried again: {error}")
     if as_json:
         addresses = {} if found is None else found.to_json()
-        click.echo(json.dumps({"schema": 1, "folder": str(office.folder), "pid": os.getpid(), **addresses}))
+        _printed(json.dumps({"schema": 1, "folder": str(office.folder), "pid": os.getpid(), **addresses}))
         return
     if found is not None:
-        click.echo(f"Dagster: {found.dagster}")
+        say(f"Dagster: {found.dagster}")
         if not isinstance(found.mlflow, Unknown):
-            click.echo(f"MLflow:  {found.mlflow}")
-    click.echo(f"serving {', '.join(sorted(office.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")
+            say(f"MLflow:  {found.mlflow}")
+    say(f"serving {', '.join(sorted(office.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")
+
+
+def _printed(line: str, *, err: bool = False) -> None:
+    """A terminal that has gone, or a disk that is full where this is kept, ends no job."""
+    with suppress(OSError, ValueError):  # ValueError: the stream was closed
+        click.echo(line, err=err)

@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from models.simulation.store import MemoryStore
-from pipelines import config, job_plans, world
-from pipelines.command_line import main
+from pipelines import config, job_plans, owner, world
+from pipelines.command_line import main, serve
 from pipelines.desk import carried_out
 from pipelines.desk_line import DeskClient
 from pipelines.owner import Owner, holder, owner_id
+from pipelines.pages import Pages
 from pipelines.processes import marked
 from pipelines.resources.mlflow_registry import MlflowRegistry
 from pipelines.serving import served
@@ -266,6 +267,55 @@ def test_without_pages_it_is_said_that_nothing_is_decided(project):
         serve.line()
         serve.end(signal.SIGINT)
         assert "nothing is evaluated" in serve.said
+
+
+def test_pages_that_do_not_come_end_no_job(project, monkeypatch):
+    monkeypatch.setattr(owner, "exit_on_signals", lambda: None)
+    monkeypatch.setattr(serve, "LOOK_S", 0.01)
+    monkeypatch.setattr(Pages, "start", lambda pages: pages)
+    looked = []
+
+    def wait(pages):
+        raise NotReady("dagster-webserver is not ready within 240 s")
+
+    def watch(pages):
+        looked.append(DeskClient(project / ".headroom").status()["jobs"]["orders"]["state"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pages, "wait", wait)
+    monkeypatch.setattr(Pages, "watch", watch)
+    where = [f"--file={project / 'headroom.toml'}", f"--folder={project / '.headroom'}"]
+    said = CliRunner().invoke(main, ["serve", "--launch-all", *where])
+    assert (said.exit_code, looked) == (0, ["running"])
+    assert "dagster-webserver is not ready within 240 s" in said.output
+    assert "nothing is evaluated or decided" in said.output
+
+
+def test_a_terminal_that_has_gone_or_a_full_disk_ends_no_job(project):
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from pipelines.command_line import main; main()", "serve", "--no-pages"],
+            cwd=project,
+            stdout=full,
+            stderr=full,
+            start_new_session=True,
+        )
+    try:
+        until, desk = time.monotonic() + 90.0, DeskClient(project / ".headroom")
+        while True:
+            try:
+                assert desk.status()["kind"] == "simulated"
+                break
+            except NotReady:
+                assert process.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.1)
+        time.sleep(1.0)  # it has more to say
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60.0)
+    assert left(project / ".headroom") == []
 
 
 def test_a_folder_has_one_owner(project):

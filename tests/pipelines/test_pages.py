@@ -1,0 +1,154 @@
+"""The pages beside the owner: what is wrong with one of them is said and tried again, and harms nobody."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines import config, pages
+from pipelines.pages import Pages
+from profiling_jobs.errors import HeadroomError, NotReady
+
+TOML = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
+DAGSTER = ("dagster-code", "dagster-webserver", "dagster-daemon")
+
+
+class Machine:
+    """An owner that starts nothing: its processes live until they are told to die. Its clock is stepped."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = root / ".headroom"
+        self.now_s = 1000.0
+        self.problem: Exception | None = None
+        self.started: list[str] = []
+        self.running: dict[str, SimpleNamespace] = {}
+        self.said: list[str] = []
+        monkeypatch.setattr(pages, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep))
+        monkeypatch.setattr(Pages, "_prepare_dagster", lambda pages: self._prepare())
+        monkeypatch.setattr(Pages, "_prepare_mlflow", lambda pages: None)
+        self.unprepared: Exception | None = None
+        settings = config.parse(TOML, environment={})
+        self.pages = Pages(self, settings, file=root / "headroom.toml", say=self.said.append)  # type: ignore[arg-type]
+        for page in self.pages._pages.values():
+            page.ready = lambda role=page.role: role in self.running and self.running[role].alive
+
+    def _sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def _prepare(self) -> None:
+        if self.unprepared is not None:
+            raise self.unprepared
+
+    def log(self, role: str) -> Path:
+        return self.folder / "logs" / f"{role}.log"
+
+    def start(self, role: str, command: Any, **more: Any) -> SimpleNamespace:
+        if self.problem is not None:
+            raise self.problem
+        self.started.append(role)
+        self.running[role] = SimpleNamespace(alive=True, role=role)
+        return self.running[role]
+
+    def begin(self) -> Machine:
+        self.pages.start()
+        self.settled()
+        return self
+
+    def settled(self) -> None:
+        for thread in self.pages._starting:
+            thread.join()
+
+    def die(self, role: str) -> None:
+        self.running[role].alive = False
+
+    def after(self, seconds: float) -> None:
+        """Looked at once a second, as `headroom serve` does."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += 1.0
+            self.pages.watch()
+            self.settled()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_what_has_ended_is_said_and_started_again(machine: Machine) -> None:
+    machine.begin()
+    assert sorted(machine.started) == sorted((*DAGSTER, "mlflow"))
+    assert machine.pages.wait() == machine.pages.addresses
+    machine.die("dagster-daemon")
+    machine.after(20.0)
+    assert machine.running["dagster-daemon"].alive
+    assert "dagster-daemon has ended: see" in machine.said[0]
+    assert "dagster-daemon is started again" in machine.said[-1]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [NotReady("it could not be recorded: the disk is full"), OSError(28, "No space left on device")],
+)
+def test_a_page_that_cannot_be_started_is_tried_again_and_harms_nobody(
+    machine: Machine, problem: Exception
+) -> None:
+    machine.begin()
+    machine.die("dagster-webserver")
+    machine.problem = problem
+    machine.after(30.0)
+    assert any(
+        line.startswith("dagster-webserver could not be started") and str(problem) in line
+        for line in machine.said
+    )
+    machine.die("mlflow")  # the others are looked after as well
+    machine.problem = None
+    machine.after(60.0)
+    assert all(process.alive for process in machine.running.values())
+
+
+@pytest.mark.parametrize("unprepared", [NotReady("its disk is full"), ValueError("damaged")])
+def test_dagster_that_cannot_be_prepared_is_told_and_comes_back(
+    machine: Machine, unprepared: Exception
+) -> None:
+    machine.unprepared = unprepared
+    machine.begin()
+    with pytest.raises(HeadroomError, match=str(unprepared)):
+        machine.pages.wait()
+    machine.after(60.0)
+    assert machine.said == []
+    machine.unprepared = None
+    machine.after(60.0)
+    assert all(machine.running[role].alive for role in DAGSTER)
+    assert machine.said[-1] == f"Dagster: {machine.pages.addresses.dagster}"
+
+
+def test_dagster_that_takes_longer_is_told_of_once_it_answers(machine: Machine) -> None:
+    machine.begin()
+    web = machine.pages._pages["web"]
+    web.ready, ready = (lambda: False), web.ready
+    with pytest.raises(NotReady, match="dagster-webserver is not ready within 240 s"):
+        machine.pages.wait()
+    machine.after(60.0)
+    web.ready = ready
+    machine.after(2.0)
+    assert machine.said == [f"Dagster: {machine.pages.addresses.dagster}"]
+
+
+def test_no_thread_to_be_had_is_no_end_either(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.unprepared = NotReady("its disk is full")
+    machine.begin()
+    machine.unprepared = None
+
+    def no_thread(thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(threading.Thread, "start", no_thread)
+        machine.after(60.0)
+    machine.after(60.0)
+    assert machine.running["dagster-daemon"].alive
