@@ -4,9 +4,9 @@ Four processes, each of the owner's: one code server that loads the definitions,
 that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
 `.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
 
-Without Dagster's three nothing is evaluated, and whoever waits for them is told. Without MLflow's the
-exported champions stay in charge, and the others run. What is wrong with one of them is said, and it is tried
-again: no page is worth a live job.
+Without Dagster's daemon and code server nothing is evaluated, and whoever waits for them is told. Without
+MLflow's the exported champions stay in charge, and the others run. What is wrong with one of them is said,
+and it is tried again, however often: no page is worth a live job.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"
 GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
 WAIT_S = 240.0  # measured: 15–45 s on a busy machine
-AGAIN_S = 5.0  # judgement: before what has ended is started anew …
-MOST_STARTS = 5  # … at most so often
+AGAIN_S = (
+    5.0  # judgement: before what has ended is started anew, and so much more after each start in a row …
+)
+LONGEST_S = 60.0  # … up to this: nothing is decided meanwhile
+STEADY_S = 600.0  # judgement: what has run for so long is not ending again and again
 PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and somebody may have put right what was wrong
 PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
 QUIET = {
@@ -48,6 +51,7 @@ QUIET = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "PYTHONUNBUFFERED": "1",
 }
+EVALUATING = ("code", "daemon")  # the others are only looked at
 Say = Callable[[str], None]
 _MAKING = threading.Lock()
 """Both make their tables with alembic, which is for one thread at a time."""
@@ -76,6 +80,8 @@ class _Page:
     problem: HeadroomError | None = None
     """Why it was not started."""
     starts: int = 0
+    """In a row, none of which was steady."""
+    began_s: float = 0.0
     ended_s: float = 0.0
     left_out: bool = False
     """It did not answer when it was waited for."""
@@ -193,7 +199,10 @@ class Pages:
     def _look_after(self, name: str, page: _Page) -> None:
         if page.process is None:
             return
+        now_s = time.monotonic()
         if page.alive:
+            if now_s - page.began_s > STEADY_S:
+                page.starts = 0
             if page.left_out and self._shows(name):
                 page.left_out = False
                 self._say(
@@ -202,9 +211,10 @@ class Pages:
                     else f"Dagster: {self.addresses.dagster}"
                 )
         elif not page.ended_s:
-            page.ended_s = time.monotonic()
-            self._say(str(self._wrong(page)))
-        elif page.starts <= MOST_STARTS and time.monotonic() - page.ended_s > AGAIN_S * page.starts:
+            page.ended_s = now_s
+            meanwhile = "; nothing is evaluated or decided until it runs again" if name in EVALUATING else ""
+            self._say(f"{self._wrong(page)}{meanwhile}")
+        elif now_s - page.ended_s > min(LONGEST_S, AGAIN_S * page.starts):
             self._say(f"{page.role} is started again")
             self._begin(name)
 
@@ -296,7 +306,7 @@ class Pages:
 
     def _prepare_dagster(self) -> None:
         """Two that make the tables of one database at once fail; the code server makes them, too."""
-        if (self.home / "workspace.yaml").exists() and self._pages["web"].starts:
+        if (self.home / "workspace.yaml").exists() and self._pages["web"].process is not None:
             return
         self.prepare_home()
         from dagster import DagsterInstance
@@ -320,7 +330,8 @@ class Pages:
             page.process = self._owner.start(
                 page.role, page.command, environment=self.environment(), directory=self._file.parent
             )
-            page.starts, page.ended_s, page.problem = page.starts + 1, 0.0, None
+            page.starts, page.began_s = page.starts + 1, time.monotonic()
+            page.ended_s, page.problem = 0.0, None
 
     def _mlflow(self, port: int) -> _Page:
         from .resources.mlflow_store import ARTIFACTS, DATABASE

@@ -100,7 +100,7 @@ def _tell(office: Office, *, pages: bool, as_json: bool, say: Say) -> None:
         try:
             found = office.pages.wait()
         except HeadroomError as error:  # the jobs run, and it is looked after
-            say(f"nothing is evaluated or decided until Dagster runs, which is tried again: {error}")
+            say(f"{error}; jobs run, Dagster is tried again, without it nothing is evaluated or decided")
     if as_json:
         addresses = {} if found is None else found.to_json()
         _printed(json.dumps({"schema": 1, "folder": str(office.folder), "pid": os.getpid(), **addresses}))

@@ -152,3 +152,45 @@ def test_no_thread_to_be_had_is_no_end_either(machine: Machine, monkeypatch: pyt
         machine.after(60.0)
     machine.after(60.0)
     assert machine.running["dagster-daemon"].alive
+
+
+@pytest.mark.parametrize("role", ["dagster-code", "dagster-daemon"])
+def test_without_what_evaluates_it_is_said_that_nothing_is_decided(machine: Machine, role: str) -> None:
+    machine.begin()
+    machine.die(role)
+    machine.after(1.0)
+    (line,) = machine.said
+    assert line.startswith(f"{role} has ended: see")
+    assert "nothing is evaluated or decided until it runs again" in line
+
+
+@pytest.mark.parametrize("role", ["dagster-webserver", "mlflow"])
+def test_without_what_is_only_looked_at_decisions_go_on(machine: Machine, role: str) -> None:
+    machine.begin()
+    machine.die(role)
+    machine.after(1.0)
+    assert "nothing is evaluated" not in machine.said[0]
+
+
+def test_one_that_ends_now_and_then_is_always_started_again_at_once(machine: Machine) -> None:
+    machine.begin()
+    for _ in range(20):
+        machine.after(3600.0)
+        machine.die("dagster-daemon")
+        machine.after(10.0)
+        assert machine.running["dagster-daemon"].alive
+
+
+def test_one_that_ends_again_and_again_is_tried_more_and_more_seldom_for_ever(machine: Machine) -> None:
+    machine.begin()
+    took = []
+    for _ in range(30):
+        machine.die("dagster-daemon")
+        died_s = machine.now_s
+        while not machine.running["dagster-daemon"].alive:
+            assert machine.now_s - died_s < 600.0
+            machine.after(1.0)
+        took.append(machine.now_s - died_s)
+    assert took == sorted(took)
+    assert took[0] < 10.0
+    assert took[-1] == pytest.approx(pages.LONGEST_S, abs=3.0)
