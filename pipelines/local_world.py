@@ -48,6 +48,7 @@ class RealClock:
 def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> Iterator[World]:
     """Kafka where the settings name none, Spark, and what drives them. `owner`: of a folder that is taken."""
     from .resources.attached import Attached, theirs
+    from .resources.broker_watch import BrokerWatch
     from .resources.hands_off import AttachedDeployments, AttachedFailures, AttachedMetrics
     from .resources.kafka import EmbeddedBroker
     from .resources.kafka_broker import KafkaBroker
@@ -87,6 +88,8 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
         guarded = AttachedDeployments(deployments, attached, plan=deployments.plan)
         metrics = stack.enter_context(LocalMetrics(broker, guarded, executors))
         failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))
+        if embedded is not None:
+            stack.enter_context(BrokerWatch(embedded, restarting=failures.restarting, say=say))
         store = stack.enter_context(SqliteStore(owner.folder / STORE))
         checkpoints = owner.folder / "checkpoints"
 

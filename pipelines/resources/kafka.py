@@ -123,11 +123,16 @@ class EmbeddedBroker:
             raise NotReady("the embedded broker was never started")
         return Brokers(f"{ports.HOST}:{kept[0]}")
 
-    def ensure(self) -> Brokers:
-        """A running broker: the one that is there, or a new one."""
+    @property
+    def log(self) -> Path:
+        """What it has to say."""
+        return self._owner.log(self._role)
+
+    def ensure(self, *, keep_ports: bool = False) -> Brokers:
+        """A running broker: the one that is there, or a new one, as `start` starts it."""
         process = self.process
         if process is None:
-            return self.start()
+            return self.start(keep_ports=keep_ports)
         if process.frozen:
             process.signal(signal.SIGCONT)
         self._wait(process, since=None)

@@ -79,7 +79,8 @@ class LocalFailures:
         self._broker = broker
         self._clock = clock
         self._restarts: list[threading.Thread] = []
-        self._restarting = threading.Lock()
+        self.restarting = threading.Lock()
+        """Held by whoever restarts the broker, us or somebody else: two at once would start two."""
         self._in_hand: set[str] = set()
 
     def kinds(self) -> frozenset[str]:
@@ -152,7 +153,7 @@ class LocalFailures:
 
     def _choose(self, deployment: str, kind: str) -> tuple[str, tuple[Process, ...]]:
         if kind == "broker_restart":
-            if self._restarting.locked():
+            if self.restarting.locked():
                 raise NotReady(RESTARTING)
             return "broker", ()
         if kind.startswith("driver_"):
@@ -170,12 +171,12 @@ class LocalFailures:
     def _do(self, kind: str, processes: tuple[Process, ...]) -> None:
         if kind == "broker_restart":
             assert self._broker is not None
-            if not self._restarting.acquire(blocking=False):  # two at once would start two brokers
+            if not self.restarting.acquire(blocking=False):
                 raise NotReady(RESTARTING)
             try:
                 self._broker.stop()
             except BaseException:
-                self._restarting.release()
+                self.restarting.release()
                 raise
             restart = threading.Thread(target=self._start_broker, name="headroom-broker-restart", daemon=True)
             self._restarts.append(restart)
@@ -196,14 +197,15 @@ class LocalFailures:
                 assert self._broker is not None
                 self._broker.start(keep_ports=True)
         finally:
-            self._restarting.release()
+            self.restarting.release()
 
     def _await_broker(self) -> None:
         for restart in self._restarts:
             restart.join()
         self._restarts.clear()
         if self._broker is not None:
-            self._broker.ensure()
+            with self.restarting:
+                self._broker.ensure(keep_ports=True)  # clients know no others
 
 
 def _pids(processes: tuple[Process, ...]) -> str:

@@ -1,6 +1,7 @@
 """What a command finds when it comes, what it leaves, and what a job's settings mean to it."""
 
 import sys
+import threading
 from contextlib import nullcontext
 from dataclasses import fields
 
@@ -8,7 +9,7 @@ import pytest
 
 from pipelines import config, job_plans, local_world, replays, world
 from pipelines.owner import Owner, cleanup
-from pipelines.resources import kafka_broker, spark
+from pipelines.resources import broker_watch, kafka, kafka_broker, spark
 from pipelines.resources.deployment_records import Record, Records
 from pipelines.settings import BrokerSettings
 from profiling_jobs import brokers
@@ -142,6 +143,38 @@ class TestChangedSettings:
         with world.opened(config.parse(text + more, environment={}), tmp_path, say=said.append):
             pass
         assert said == ["starting Spark"], "launching it anew takes them over"
+
+
+def test_our_own_broker_is_started_again_while_the_world_is_open(tmp_path, monkeypatch):
+    class Broker:
+        log = tmp_path / "kafka.log"
+
+        def __init__(self, owner):
+            made.append(self)
+            self.process, self.again = None, threading.Event()
+
+        def ensure(self, *, keep_ports=False):
+            self.process = object()
+            return brokers.Brokers("127.0.0.1:9")
+
+        def start(self, *, keep_ports):
+            assert keep_ports
+            self.again.set()
+            return self.ensure()
+
+    made, said = [], []
+    monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
+    monkeypatch.setattr(kafka, "EmbeddedBroker", Broker)
+    monkeypatch.setattr(broker_watch, "LOOK_S", 0.01)
+    with world.opened(config.parse("", environment={}), tmp_path, say=said.append):
+        (broker,) = made
+        assert not broker.again.wait(0.1)
+        broker.process = None
+        assert broker.again.wait(20.0)
+    broker.again.clear()
+    broker.process = None
+    assert not broker.again.wait(0.1)
+    assert said[-1] == "Kafka runs again on 127.0.0.1:9"
 
 
 @pytest.mark.fast

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from pipelines.owner import Owner, cleanup
 from pipelines.resources import jars, ports
+from pipelines.resources.broker_watch import BrokerWatch
 from pipelines.resources.java import Java
 from pipelines.resources.kafka import EmbeddedBroker
 from profiling_jobs.brokers import Brokers
@@ -188,6 +190,31 @@ def test_the_next_owner_finds_and_adopts_it(owner: Owner, broker: EmbeddedBroker
         later.start()
     assert later.ensure() == broker.brokers
     assert later.process == process
+
+
+def test_one_that_dies_is_started_again_on_its_ports_with_its_records(broker: EmbeddedBroker) -> None:
+    from kafka import KafkaProducer
+
+    brokers, died = broker.brokers, broker.process
+    assert died is not None
+    create(brokers, "outlives")
+    producer = KafkaProducer(**brokers.client(), acks="all")
+    producer.send("outlives", b"before").get(timeout=60)
+    said: list[str] = []
+    with BrokerWatch(broker, restarting=threading.Lock(), say=said.append):
+        died.signal(signal.SIGKILL)
+        until = time.monotonic() + 150
+        while not said or "runs again" not in said[-1]:
+            assert time.monotonic() < until, said
+            time.sleep(0.1)
+    assert said == [
+        f"Kafka has ended (see {broker.log}): it is started again",
+        f"Kafka runs again on {brokers.bootstrap}",
+    ]
+    assert broker.process not in (None, died)
+    producer.send("outlives", b"after").get(timeout=60)
+    producer.close()
+    assert sorted(read_all(brokers, "outlives")) == [b"after", b"before"]
 
 
 def test_another_has_taken_the_ports_meanwhile(owner: Owner, broker: EmbeddedBroker) -> None:

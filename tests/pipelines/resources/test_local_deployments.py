@@ -580,7 +580,8 @@ def test_a_broker_that_is_being_restarted_is_not_restarted_again(
             self.starts += 1
             self.may_start.wait(20.0)
 
-        def ensure(self) -> None: ...
+        def ensure(self, *, keep_ports: bool) -> None:
+            assert keep_ports, "clients know no others"
 
     broker = Broker()
     failures = LocalFailures(owner, local, broker=broker)  # type: ignore[arg-type]
@@ -594,6 +595,8 @@ def test_a_broker_that_is_being_restarted_is_not_restarted_again(
     assert (broker.starts, failures.active()) == (1, ())
     failures.clear(failures.inject("stub", "broker_restart").id)
     assert broker.starts == 2
+    with failures.restarting, pytest.raises(NotReady, match="is being restarted already"):  # it had died
+        failures.inject("stub", "broker_restart")
 
 
 def test_the_oldest_executor_is_killed_with_all_it_has_started(
