@@ -41,12 +41,16 @@ def begin(owner: Owner, settings: Settings, *, environment: Mapping[str, str], s
         return  # no version was ever registered
     log = owner.log(ROLE)
     before = log.stat().st_size if log.exists() else 0
-    process = owner.start(
-        ROLE,
-        [sys.executable, "-m", __name__],
-        environment=environment,
-        directory=Path(environment[HEADROOM_FILE]).parent,
-    )
+    try:
+        process = owner.start(
+            ROLE,
+            [sys.executable, "-m", __name__],
+            environment=environment,
+            directory=Path(environment[HEADROOM_FILE]).parent,
+        )
+    except HeadroomError as error:  # no comparison is worth the jobs that run
+        say(f"whether decisions go by the models in charge in MLflow was not compared: {error}")
+        return
 
     def tell() -> None:
         while process.alive:

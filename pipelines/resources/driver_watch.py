@@ -122,7 +122,9 @@ class DriverWatch:
     def _work(self) -> None:
         mended = 0.0
         while not self._closing.wait(POLL_S):
-            records = [record for record in self._records.all() if record.wanted == "running"]
+            records: list[Record] = []
+            with suppress(HeadroomError, OSError):  # a record that cannot be read now may be so in a moment
+                records = [record for record in self._records.all() if record.wanted == "running"]
             if records and time.monotonic() - mended > PULSE_S:
                 mended = time.monotonic()
                 self._try(records, self._mend)

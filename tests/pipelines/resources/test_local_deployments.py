@@ -323,6 +323,25 @@ def test_a_killed_driver_comes_back_from_its_checkpoint(owner: Owner, local: Loc
     assert (status.run_id, status.executors_alive, status.declared_scale_out) == ("run-2", 2, 2)
 
 
+def test_a_record_that_cannot_be_read_for_a_moment_ends_no_watch(
+    owner: Owner, local: LocalDeployments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(local, plan(owner))
+    all_of_them, refused = local._records.all, threading.Event()
+
+    def unreadable() -> Any:
+        if not refused.is_set():
+            refused.set()
+            raise Unsafe("deployment.json was written by another version of Headroom")
+        return all_of_them()
+
+    monkeypatch.setattr(local._records, "all", unreadable)
+    assert refused.wait(10.0)
+    for process in local.driver("stub"):
+        process.signal(signal.SIGKILL)
+    until(lambda: local.status("stub").run_id == "run-2")
+
+
 def test_a_silent_driver_is_ended_and_started_again(owner: Owner) -> None:
     local = deployments(owner)
     run(local, plan(owner))
