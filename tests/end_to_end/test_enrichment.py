@@ -59,8 +59,8 @@ state_partitions = {PARTITIONS}
 events = "generator:enrichment?count=300000"
 scale_out = 2
 scale_out_max = 6
-warm_up_s = 10
-probe_s = 20
+warm_up_s = 5
+probe_s = 15
 conf = {{"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.stateless.enabled" = "false"}}
 """
 
