@@ -20,7 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from profiling_jobs.errors import Misconfigured
 
 from .benchmark_defaults import completed
-from .config_checks import of_job, of_services
+from .config_checks import of_job, of_names, of_services
 from .declaring import Rule, rule_of
 from .settings import (
     BrokerSettings,
@@ -118,6 +118,7 @@ class _Reader:
         if not isinstance(tables, dict):
             self.wrong("job", "must be tables [job.NAME]")
             return {}
+        self.all_wrong(of_names(tables))
         jobs = {}
         for name, table in tables.items():
             path = f"job.{name}"

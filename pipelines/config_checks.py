@@ -6,9 +6,9 @@ Each yields the path of a key, and the problem in a sentence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from profiling_jobs.plans import FILES, folder_of
+from profiling_jobs.plans import COPY, FILES, folder_of
 
 from . import timetable
 from .settings import BrokerSettings, JobSettings, SparkSettings
@@ -17,6 +17,13 @@ TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
 
 Problems = Iterator[tuple[str, str]]
+
+
+def of_names(names: Collection[str]) -> Problems:
+    """Of the names of all jobs together."""
+    for name in names:
+        if (copy := COPY.fullmatch(name)) and copy["job"] in names:
+            yield f"job.{name}", f"is what a copy of job.{copy['job']} is called: choose another name"
 
 
 def of_job(job: JobSettings, path: str) -> Problems:

@@ -85,7 +85,7 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
         stack.enter_context(deployments)
         executors = LocalExecutors(owner, spark)
         stack.callback(executors.close)
-        guarded = AttachedDeployments(deployments, attached, plan=deployments.plan)
+        guarded = AttachedDeployments(deployments, attached)
         metrics = stack.enter_context(LocalMetrics(broker, guarded, executors))
         failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))
         if embedded is not None:
@@ -94,6 +94,10 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
         checkpoints = owner.folder / "checkpoints"
 
         def forget(name: str) -> None:
+            with suppress(Misconfigured):  # it was never launched
+                plan = deployments.plan(name)
+                if plan.role == "live" and plan.name == plan.job:
+                    raise Unsafe(f"{name} is a job itself and no copy of one: its checkpoint is left alone")
             for process in owner.running():
                 if process.role == f"replay.{name}" or process.role.startswith(f"replay.{name}."):
                     owner.stop(process)

@@ -18,6 +18,7 @@ from .ports import Function, Plan, Query, Script
 
 JOB = re.compile(r"[a-z][a-z0-9-]{0,38}")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")  # a Kubernetes label is the narrowest place it goes into
+COPY = re.compile(r"(?P<job>.+)-[pd]\d+")  # what profiling and drills call copies of a job
 FILES = "files:"  # before the folder of an output that profiling_jobs/driver/batch_files.py writes
 PLACEHOLDER = re.compile(r"\{(input_topic|output_topic|checkpoint|brokers|input:[^{}]+|output:[^{}]+)\}")
 

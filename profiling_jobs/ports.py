@@ -131,6 +131,9 @@ class Deployments(Protocol):
         """Between batches where possible. Stopping what does not run is not an error."""
 
     def status(self, name: str) -> Status: ...
+    def plan(self, name: str) -> Query:
+        """What it was launched as, also after it was stopped: a live job, or a copy of one."""
+
     def names(self) -> tuple[str, ...]:
         """Every deployment of this owner, whoever of us started it."""
 

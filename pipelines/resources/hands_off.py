@@ -31,11 +31,8 @@ from .attached import NO_EXECUTORS, NO_RUN, Attached
 class AttachedDeployments:
     """Our deployments, and beside them the jobs of other people. An adapter of the port `Deployments`."""
 
-    def __init__(
-        self, ours: Deployments, attached: Attached, *, plan: Callable[[str], Query] | None = None
-    ) -> None:
-        """`plan`: of one of ours, where the metrics ask for it."""
-        self._ours, self._attached, self._plan = ours, attached, plan
+    def __init__(self, ours: Deployments, attached: Attached) -> None:
+        self._ours, self._attached = ours, attached
 
     def launch(self, plan: Plan) -> None:
         self._attached.refuse(plan.name, "started")
@@ -71,8 +68,7 @@ class AttachedDeployments:
         """Where a job reads and keeps its checkpoint, for the metrics."""
         if name in self._attached.jobs:
             return self._attached.jobs[name]
-        assert self._plan is not None
-        return self._plan(name)
+        return self._ours.plan(name)
 
 
 class AttachedMetrics:

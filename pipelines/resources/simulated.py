@@ -22,6 +22,7 @@ from profiling_jobs.ports import (
     Injection,
     Offsets,
     Plan,
+    Query,
     Rescaled,
     Sample,
     Status,
@@ -86,6 +87,11 @@ class SimulatedDeployments:
     def status(self, name: str) -> Status:
         with _refusals_told(self._cluster):
             return _as(Status, self._cluster.status(name))
+
+    def plan(self, name: str) -> Query:
+        with _refusals_told(self._cluster):
+            found: Query = self._cluster.job(name).plan
+            return found
 
     def names(self) -> tuple[str, ...]:
         with _refusals_told(self._cluster):

@@ -4,6 +4,8 @@ A *profiling copy* has a name, topics and a checkpoint of its own, and a source 
 is going to need is written down in the store before it is made, so that whoever comes after a crash stops it
 and deletes its topics (`Copies.clear`, `clear_left_over`). Nothing is deleted that is not written down there.
 
+A name that is in use, by a job or by its checkpoint, is passed over.
+
 A copy that has done its part is given the next size under its running query, where the job may be rescaled
 so: a driver and a source less to be started, which is half of what a short probe takes.
 """
@@ -13,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import HeadroomError, Misconfigured, NotReady
 from ..plans import FILES, folder_of
-from ..ports import Broker, Clock, Deployments, Metrics, Plan, Source, Store
+from ..ports import Broker, Clock, Deployments, Metrics, Plan, Query, Source, Store
 from ..signals.stage_times import StageTime
 from ..signals.watching import Watch
 
@@ -101,7 +104,8 @@ class Copies:
         around, job = self._around, self._template.job
         document = _document(around.store, job)
         number = document["made"] + 1
-        name = f"{job}-{self._purpose}{number}"
+        while _in_use(name := f"{job}-{self._purpose}{number}", around):
+            number += 1
         inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
         checkpoint = around.checkpoint(name)
         outputs = {}
@@ -182,11 +186,26 @@ def clear_left_over(job: str, around: Surroundings) -> tuple[tuple[str, ...], tu
     return tuple(gone), tuple(problems)
 
 
+def _in_use(name: str, around: Surroundings) -> bool:
+    """Whether somebody is called so, or was: the job `orders-p1` is no copy of the job `orders`."""
+    return _launched_as(name, around) is not None or Path(around.checkpoint(name)).exists()
+
+
+def _launched_as(name: str, around: Surroundings) -> Query | None:
+    try:
+        return around.deployments.plan(name)
+    except Misconfigured:
+        return None
+
+
 def _discard(job: str, name: str, around: Surroundings) -> None:
     document = _document(around.store, job)
-    with suppress(Misconfigured):  # it was never launched
-        around.deployments.stop(name)
-    around.forget(name)
+    plan = _launched_as(name, around)
+    # A deployment of that name which is no copy of this job was there before: its launch was refused then.
+    if plan is None or (plan.role, plan.job) == ("profile", job):
+        if plan is not None:
+            around.deployments.stop(name)
+        around.forget(name)
     for topic in document["copies"].get(name, ()):
         _delete(topic, around.broker)
     document["copies"].pop(name, None)

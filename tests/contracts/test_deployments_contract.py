@@ -42,6 +42,7 @@ def test_a_life(world: Any) -> None:
     with pytest.raises(NotReady, match=name):
         world.deployments.scale(name, 1, epoch=1)
     world.deployments.stop(name)
+    assert world.deployments.plan(name) == plan
     with pytest.raises(Misconfigured, match=r"checkpoint.*another query"):
         world.deployments.launch(replace(world.plan(), checkpoint=plan.checkpoint))
     world.until(lambda: world.behind(name) > 200)

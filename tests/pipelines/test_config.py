@@ -113,6 +113,17 @@ def test_a_jobs_name_must_do_as_label_folder_and_model_name(name: str) -> None:
     assert "matches [a-z][a-z0-9-]{0,38}" in mistake
 
 
+@pytest.mark.parametrize(("name", "taken"), [("orders-p1", True), ("orders-d12", True), ("orders-v2", False)])
+def test_no_job_is_called_as_a_copy_of_another(name: str, taken: bool) -> None:
+    text = f'{ORDERS}[job.{name}]\nbuild = "a:b"\ninputs = {{e = "t"}}\n'
+    if not taken:
+        assert set(parse(text, environment={}).jobs) == {"orders", name}
+        return
+    (mistake,) = mistakes(text)
+    assert mistake == f"line 8: job.{name}: is what a copy of job.orders is called: choose another name"
+    assert name in parse(text.replace("job.orders]", "job.others]"), environment={}).jobs
+
+
 def test_the_environment_overrides_the_file() -> None:
     environment = {
         "HEADROOM_SPARK_SLOTS": "12",

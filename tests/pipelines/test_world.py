@@ -3,7 +3,8 @@
 import sys
 import threading
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from pipelines.resources import broker_watch, kafka, kafka_broker, spark
 from pipelines.resources.deployment_records import Record, Records
 from pipelines.settings import BrokerSettings
 from profiling_jobs import brokers
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.errors import Misconfigured, Unsafe
 from profiling_jobs.ports import Function, Plan, Script
 
 TOML = """
@@ -175,6 +176,25 @@ def test_our_own_broker_is_started_again_while_the_world_is_open(tmp_path, monke
     broker.process = None
     assert not broker.again.wait(0.1)
     assert said[-1] == "Kafka runs again on 127.0.0.1:9"
+
+
+def test_what_is_forgotten_of_a_copy_is_never_a_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
+    monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
+    text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
+    found = config.parse(text, environment={})
+    live = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
+    copy = replace(live, name="orders-p1", role="profile", checkpoint=f"{live.checkpoint}-p1")
+    for plan in (live, copy):
+        Records(tmp_path / "deployments").save(Record(plan, wanted="stopped"))
+        Path(plan.checkpoint).mkdir(parents=True)
+    with world.opened(found, tmp_path) as here:
+        with pytest.raises(Unsafe, match="orders is a job itself"):
+            here.forget("orders")
+        here.forget("orders-p1")
+        here.forget("orders-p2")
+        assert [record.plan for record in Records(tmp_path / "deployments").all()] == [live]
+    assert (Path(live.checkpoint).exists(), Path(copy.checkpoint).exists()) == (True, False)
 
 
 @pytest.mark.fast

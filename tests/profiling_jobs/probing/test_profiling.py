@@ -522,6 +522,37 @@ class TestProfiling:
         assert world.scratch() == []
         assert world.forgotten == [plan.name]
 
+    @pytest.mark.parametrize("runs", [True, False])
+    def test_a_job_that_is_called_as_a_copy_would_be_is_left_alone(self, runs):
+        world = World()
+        other = replace(LIVE, name="enrichment-p1", job="enrichment-p1", checkpoint="/checkpoints/theirs")
+        world.deployments.launch(other)
+        if not runs:
+            world.deployments.stop(other.name)
+        copies = Copies(TEMPLATE, world.around, partitions=PARTITIONS)
+        assert copies.launch(2).plan.name == "enrichment-p2"
+        assert copies.clear() == ()
+        assert world.deployments.names() == ((other.name,) if runs else ())
+        assert world.forgotten == ["enrichment-p2"]
+
+    def test_what_was_written_down_as_a_copy_and_is_none_is_left_alone(self):
+        world = World()
+        other = replace(LIVE, name="enrichment-p1", job="enrichment-p1")
+        world.deployments.launch(other)
+        topics = {other.name: ["headroom.enrichment-p1.events"]}
+        world.store.save_document("enrichment", COPIES, {"schema": 1, "made": 1, "copies": topics})
+        assert Copies(TEMPLATE, world.around, partitions=PARTITIONS).clear() == ()
+        assert (world.deployments.names(), world.forgotten) == ((other.name,), [])
+        assert world.store.document("enrichment", COPIES)["copies"] == {}
+
+    def test_a_checkpoint_of_somebody_else_is_never_a_copys(self, tmp_path):
+        world = World()
+        (tmp_path / "enrichment-p1" / "commits").mkdir(parents=True)
+        around = replace(world.around, checkpoint=lambda name: str(tmp_path / name))
+        copies = Copies(TEMPLATE, around, partitions=PARTITIONS)
+        assert copies.launch(2).plan.name == "enrichment-p2"
+        copies.clear()
+
     def test_a_setting_that_is_wrong_is_said_at_once(self):
         world = World()
         wrong = replace(TEMPLATE, outputs={})
