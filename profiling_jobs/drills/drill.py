@@ -259,7 +259,10 @@ class _Drill:
             "peak_lag_s": self._peak_lag_s(before, failed_s, now_s),
             "recorded": dict(self._settings.recorded),
         }
-        if reason := problem or self._source_was_short(before, failed_s, now_s):
+        contradicted = drill_figures.contradiction(
+            before, downtime_s=down_s, recovery_s=back_s, peak_lag_s=details["peak_lag_s"]
+        )
+        if reason := problem or self._source_was_short(before, failed_s, now_s) or contradicted:
             return self._invalid(reason, before.rate_rps, details)
         event = RecoveryEvent(self._kind, self._watch.scale_out, failed_s, down_s, back_s)
         return Outcome(self._kind, self._watch.scale_out, before.rate_rps, event, details)

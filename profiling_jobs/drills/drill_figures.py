@@ -2,13 +2,15 @@
 
     band       1.25 × the largest lag, in seconds of input, of the undisturbed window, plus one sampling step;
                at least two trigger intervals or two median batches, at most max_lag_s
-    hold       three median batches, at least 15 s
+    hold       three median batches, at least 15 s, and longer than the band is wide: without any commit lag
+               takes as long as that to leave it
     recovered  the first instant after the failure from which lag stays inside the band for the hold
                (models.recovery.recovered_at, as for predictions)
     downtime   failure -> first new commit = detection + restart + state load + first batch
 
 The undisturbed window is at least 60 s and ten batches long. A job that was behind before (lag above
-max_lag_s), or fell behind (lag rising), shows nothing about the failure: such a drill is invalid.
+max_lag_s), or fell behind (lag rising), shows nothing about the failure: such a drill is invalid. So is one
+whose lag left the band after all, though it had been back to stay before its first new commit.
 """
 
 from __future__ import annotations
@@ -100,13 +102,14 @@ def undisturbed(
     batch_s = median_batch_s(timeline.commits(start_s, end_s))
     # Two batches where they come back to back, two triggers where those are longer.
     least = 2.0 * max(trigger_s, batch_s)
+    band_s = min(max(BAND_SHARE * largest + sample_s, least), max_lag_s)
     return Undisturbed(
         rate_rps=rate,
         largest_lag_s=largest,
         lag_records=float(np.mean(lag)) * rate,
         batch_s=batch_s,
-        band_s=min(max(BAND_SHARE * largest + sample_s, least), max_lag_s),
-        hold_s=max(HOLD_S, HOLD_BATCHES * max(batch_s, trigger_s)),
+        band_s=band_s,
+        hold_s=max(HOLD_S, HOLD_BATCHES * max(batch_s, trigger_s), band_s + sample_s),
     )
 
 
@@ -136,6 +139,17 @@ def downtime_s(timeline: Timeline, *, failed_at_s: float) -> float:
     """Failure -> first new commit; inf when there was none."""
     first = timeline.first_commit_after(failed_at_s)
     return float("inf") if isinstance(first, Unknown) else first.at_s - failed_at_s
+
+
+def contradiction(before: Undisturbed, *, downtime_s: float, recovery_s: float, peak_lag_s: float) -> str:
+    """Why nobody can tell when this job had recovered; or nothing, as of a lag that never left its band."""
+    if recovery_s >= downtime_s or peak_lag_s <= before.band_s:
+        return ""
+    return (
+        f"lag was back in its band of {before.band_s:.1f} s after {recovery_s:.1f} s, before the first new "
+        f"commit after {downtime_s:.1f} s, and yet reached {peak_lag_s:.1f} s: the batches before the "
+        "failure were too uneven to tell when it had recovered"
+    )
 
 
 def phases(marks: Marks, *, failed_at_s: float, downtime_s: float) -> Phases:

@@ -10,7 +10,8 @@ before and after it, has the recovery that was measured:
 
 with the overhead o, the limit N, the capacity T, the lag L before and the rate f of the drill. An error of
 the capacity model is in D with the opposite sign, and mostly goes out again where the same model foretells. A
-job that never came back, or whose recovery was not seen to its end, teaches its downtime as it is.
+job that never came back, or whose recovery was not seen to its end, teaches its downtime as it is; so does
+one whose lag never left its band, which is recovered from the first moment on, however long it stood still.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STEP_S = 0.05  # a tenth of what drills are sampled at
 
 def lesson(event: RecoveryEvent, details: Mapping[str, Any], models: Models) -> RecoveryEvent | Unknown:
     """The same event with the downtime that it amounts to; Unknown where the models cannot say."""
-    if isinf(event.recovery_s) or isinf(event.downtime_s):
+    if isinf(event.recovery_s) or isinf(event.downtime_s) or event.recovery_s < event.downtime_s:
         return event
     known = engine(models, event.scale_out)
     if isinstance(known, Unknown):

@@ -21,7 +21,7 @@ from pipelines.resources.simulated import (
     SimulatedMetrics,
 )
 from pipelines.resources.simulated_source import SimulatedSource
-from profiling_jobs.drills import drill, drill_prediction, drilling
+from profiling_jobs.drills import drill, drill_figures, drill_prediction, drilling
 from profiling_jobs.drills.drill_prediction import Models
 from profiling_jobs.drills.drilling import Cell, Drilling, DrillPlan, described, planned
 from profiling_jobs.errors import Misconfigured, NotReady
@@ -214,6 +214,16 @@ class TestInvalidDrills:
         world.one("driver_kill", rate_rps=1400.0)
         assert world.store.events("enrichment") == ()
         assert world.nothing_is_left()
+
+    def test_a_job_that_had_recovered_before_it_worked_again(self, monkeypatch):
+        def uneven(*given, **more):
+            return replace(undisturbed(*given, **more), band_s=9.0, hold_s=5.0)
+
+        undisturbed = drill_figures.undisturbed
+        monkeypatch.setattr(drill_figures, "undisturbed", uneven)
+        outcome = World().one("driver_kill")
+        assert outcome.details["peak_lag_s"] > 9.0
+        assert "too uneven to tell when it had recovered" in outcome.event.reason
 
     def test_a_kind_that_cannot_be_caused_here(self):
         with pytest.raises(Misconfigured, match="cannot be caused here"):

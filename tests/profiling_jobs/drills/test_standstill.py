@@ -61,8 +61,10 @@ def test_a_longer_recovery_is_a_longer_standstill():
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize(("downtime_s", "recovery_s"), [(3.0, math.inf), (math.inf, math.inf)])
-def test_what_was_not_seen_to_its_end_teaches_its_downtime(downtime_s, recovery_s):
+@pytest.mark.parametrize(
+    ("downtime_s", "recovery_s"), [(3.0, math.inf), (math.inf, math.inf), (18.0, 0.0)], ids=str
+)
+def test_what_was_not_seen_to_its_end_or_never_left_its_band_teaches_its_downtime(downtime_s, recovery_s):
     event, details = drill(recovery_s, downtime_s=downtime_s)
     assert lesson(event, details, models()) == event
 
