@@ -7,8 +7,9 @@ share of the rate.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.errors import Misconfigured
@@ -18,6 +19,9 @@ from profiling_jobs.replay.together import Together
 
 from .owner import Owner
 from .settings import JobSettings, Settings, TimeUnit
+
+if TYPE_CHECKING:
+    from profiling_jobs.replay.sources import Source as Records
 
 FOREVER_S = 20 * 86_400.0
 EventTime = tuple[str | None, TimeUnit]
@@ -34,7 +38,7 @@ def replay(
     copy: str,
     inputs: Mapping[str, str],
 ) -> Source:
-    """One source per input topic, with as large a share of the rate as it has of the records."""
+    """One source per input topic, with the share of the rate that its records have of what arrives."""
     if len(inputs) == 1:
         own, topic = next(iter(inputs.items()))
         events = events_for(owner.folder, name, job, own, several=False)
@@ -44,13 +48,14 @@ def replay(
         )
     from profiling_jobs.replay.sources import open_source
 
-    parts: list[tuple[Source, float]] = []
+    parts: list[Source] = []
+    opened: list[Records] = []
     folder = owner.folder / "replays" / f"{copy}.shares"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         for number, (own, topic) in enumerate(inputs.items()):
             events = events_for(owner.folder, name, job, own, several=True)
-            records = open_source(events, folder=folder).records
+            opened.append(open_source(events, folder=folder))
             part = _replay_one(
                 owner,
                 settings,
@@ -60,14 +65,21 @@ def replay(
                 events=events,
                 event_time=event_time_of(name, job, events),
             )
-            parts.append((part, float(records)))
-        return Together(parts)
+            parts.append(part)
+        return Together(list(zip(parts, _shares(opened), strict=True)))
     except BaseException:
-        for part, _ in parts:
+        for part in parts:
             part.stop()
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shares(opened: Sequence[Records]) -> list[float]:
+    """Records per time: one recording may have ended at its size while the others went on."""
+    if all(one.span_us > 0 for one in opened):
+        return [one.records / one.span_us for one in opened]
+    return [float(one.records) for one in opened]
 
 
 def _replay_one(

@@ -31,11 +31,15 @@ class Kept:
     """In the place of a replay: it only keeps its plan."""
 
     def __init__(self, owner, *, name, settings):
-        self.plan = None
+        self.plan, self.rate_rps = None, 1.0
 
     def start(self, plan):
         self.plan = plan
         return self
+
+    def set_rate(self, rate_rps):
+        self.rate_rps = rate_rps
+        return 0.0
 
 
 @pytest.fixture
@@ -52,6 +56,39 @@ def planned(tmp_path, monkeypatch):
         ).plan
 
     return plan
+
+
+def recording(path, *, records, every_ms):
+    path.mkdir(parents=True)
+    columns = {"value": pa.array([b"{}"] * records, pa.binary())}
+    if every_ms:
+        times = [AT_MS + every_ms * row for row in range(records)]
+        columns["timestamp"] = pa.array(times, pa.timestamp("ms", tz="UTC"))
+    pq.write_table(pa.table(columns), path / "all.parquet")
+
+
+@pytest.mark.parametrize(
+    ("few_ms", "shares"),
+    [(100, [10.0, 1.0]), (None, [1.0, 3.0])],
+    ids=["one ended early, at its size", "one has no time of its own"],
+)
+def test_each_input_has_the_share_that_it_has_live(tmp_path, monkeypatch, few_ms, shares):
+    monkeypatch.setattr(local_replay, "LocalReplay", Kept)
+    recording(tmp_path / "events" / "many", records=100, every_ms=10)
+    recording(tmp_path / "events" / "few", records=300, every_ms=few_ms)
+    text = TOML.replace('events = "in"', 'many = "m", few = "f"') + f'events = "{tmp_path / "events"}"'
+    found, owner = config.parse(text, environment={}), SimpleNamespace(folder=tmp_path)
+    source = replays.replay(
+        owner,
+        found,
+        Brokers("127.0.0.1:9092"),
+        name="orders",
+        job=found.jobs["orders"],
+        copy="orders-p1",
+        inputs={"many": "headroom.orders-p1.many", "few": "headroom.orders-p1.few"},
+    )
+    source.set_rate(sum(shares))
+    assert [part.rate_rps for part, _ in source._parts] == pytest.approx(shares)
 
 
 @pytest.fixture
