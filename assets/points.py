@@ -111,7 +111,7 @@ def of_result(result: Result) -> Shown:
         throughput_rps=result.throughput_rps,
         p95_latency_ms=result.latency_ms,
         executor_seconds=result.cost,
-        duration_s=result.probe.probe_s,
+        duration_s=result.duration_s,
     )
 
 

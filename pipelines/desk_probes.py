@@ -161,7 +161,7 @@ def _fact(means: Means, name: str, result: Result) -> dict[str, Any]:
         "throughput_rps": result.throughput_rps,
         "standard_error_rps": result.standard_error_rps,
         "latency_ms": result.latency_ms,
-        "duration_s": probe.probe_s,
+        "duration_s": result.duration_s,
         "executor_seconds": result.cost,
     }
 

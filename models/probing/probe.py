@@ -65,12 +65,21 @@ class Result:
     standard_error_rps: float | None = None
     executor_seconds: float | None = None
     """What it really cost, where that is known; otherwise what the probe was planned to cost."""
+    measured_s: float | None = None
+    """How long the stretch was, where that is known."""
     reason: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise Misuse("Result.verdict", f"must be one of {', '.join(VERDICTS)}, got {self.verdict!r}")
-        for name in ("offered_rps", "latency_ms", "standard_error_rps", "executor_seconds", "throughput_rps"):
+        for name in (
+            "offered_rps",
+            "latency_ms",
+            "standard_error_rps",
+            "executor_seconds",
+            "throughput_rps",
+            "measured_s",
+        ):
             if (value := getattr(self, name)) is not None:
                 number(f"Result.{name}", value, at_least=0.0)
         if self.verdict == "invalid":
@@ -112,6 +121,11 @@ class Result:
     def cost(self) -> float:
         """Executor-seconds this probe has used."""
         return self.probe.executor_seconds if self.executor_seconds is None else self.executor_seconds
+
+    @property
+    def duration_s(self) -> float:
+        """For how long it was watched: twice as long as planned where the first half decided nothing."""
+        return self.probe.probe_s if self.measured_s is None else self.measured_s
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain JSON."""

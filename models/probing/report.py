@@ -102,7 +102,7 @@ def measurements(state: State) -> tuple[Measurement, ...]:
             throughput_rps=r.value_rps,
             sustained=r.sustained,
             latency_ms=r.latency_ms,
-            duration_s=r.probe.probe_s,
+            duration_s=r.duration_s,
             executor_seconds=r.cost,
             standard_error_rps=r.standard_error_rps,
         )

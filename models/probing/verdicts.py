@@ -42,6 +42,8 @@ class Facts:
     latency_ms: float | None = None
     standard_error_rps: float | None = None
     executor_seconds: float | None = None
+    measured_s: float | None = None
+    """How long the stretch was, where it was not as planned."""
 
 
 def judge(probe: Probe, facts: Facts) -> Result:
@@ -55,6 +57,7 @@ def judge(probe: Probe, facts: Facts) -> Result:
             verdict="invalid",
             offered_rps=offered if math.isfinite(offered) and offered >= 0.0 else None,
             executor_seconds=facts.executor_seconds,
+            measured_s=facts.measured_s,
             reason=reason,
         )
 
@@ -103,6 +106,7 @@ def judge(probe: Probe, facts: Facts) -> Result:
         latency_ms=facts.latency_ms,
         standard_error_rps=facts.standard_error_rps,
         executor_seconds=facts.executor_seconds,
+        measured_s=facts.measured_s,
     )
 
 

@@ -242,6 +242,7 @@ class ProbeRun:
             warm_up_over=True,
             restarted=timeline.restarted(start_s, end_s),
             latency_ms=self._readings.latency_ms(start_s, end_s),
+            measured_s=end_s - start_s,
         )
 
     # ------------------------------------------------------------------------------------------- its parts

@@ -135,7 +135,7 @@ def measurement(result: Result) -> Measurement:
         throughput_rps=result.value_rps,
         sustained=result.sustained,
         latency_ms=result.latency_ms,
-        duration_s=result.probe.probe_s,
+        duration_s=result.duration_s,
         executor_seconds=result.cost,
         standard_error_rps=result.standard_error_rps,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from models.probing import Facts, Probe, judge, lag_slope, processed_rps
+from models.probing import Facts, Probe, Result, judge, lag_slope, processed_rps
 from models.quantities import Misuse, Unknown
 
 pytestmark = pytest.mark.fast
@@ -86,6 +87,13 @@ def test_a_probe_that_lies_yields_no_value(what, seen, says):
     assert result.throughput_rps is None
     with pytest.raises(Misuse, match="no value"):
         _ = result.value_rps
+
+
+@pytest.mark.parametrize("seen", [facts(), facts(processed=600.0), facts(processed=0.0)])
+def test_how_long_it_was_watched_goes_with_it(seen):
+    assert judge(PROBE, seen).duration_s == PROBE.probe_s
+    result = judge(PROBE, replace(seen, measured_s=118.0))
+    assert (result.duration_s, Result.from_json(result.to_json())) == (118.0, result)
 
 
 def test_an_infinitely_steady_lag_is_not_rising():

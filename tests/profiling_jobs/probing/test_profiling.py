@@ -28,7 +28,7 @@ from profiling_jobs.probing.copies import DOCUMENT as COPIES
 from profiling_jobs.probing.copies import Copies, Surroundings
 from profiling_jobs.probing.probe import ProbeRun, Rules
 from profiling_jobs.probing.profiling import Profiling
-from profiling_jobs.probing.profiling_record import measured, overheads_s
+from profiling_jobs.probing.profiling_record import measured, measurement, overheads_s
 from profiling_jobs.signals.stage_times import StageTime, guesses
 
 LIMIT = 2000
@@ -170,8 +170,12 @@ class TestOneProbe:
 
     @pytest.mark.parametrize(("share", "verdict"), [(0.97, "sustained"), (1.05, "not sustained")])
     def test_a_stretch_that_decides_nothing_is_made_twice_as_long(self, share, verdict):
-        world = World()
-        assert world.probe(share * truth(2), probe_s=8.0).verdict == verdict, "8 s show six batches at most"
+        result = World().probe(share * truth(2), probe_s=8.0)
+        assert result.verdict == verdict, "8 s show six batches at most"
+        assert measurement(result).duration_s == pytest.approx(16.0, abs=1.0)
+
+    def test_its_weight_is_for_how_long_it_was_really_watched(self):
+        assert measurement(World().probe(0.9 * truth(2))).duration_s == pytest.approx(60.0, abs=1.0)
 
     def test_latency_of_a_job_at_ease_is_that_of_its_batches(self):
         result = World().probe(0.3 * truth(2))
