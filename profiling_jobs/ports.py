@@ -182,8 +182,11 @@ class Broker(Protocol):
     def topics(self) -> Mapping[str, int]:
         """Name -> number of partitions."""
 
-    def create(self, topic: str, *, partitions: int) -> None:
-        """Creating it again with the same number of partitions is not an error; with another, Unsafe."""
+    def create(self, topic: str, *, partitions: int, kept_s: float | None = None) -> None:
+        """Creating it again with the same number of partitions is not an error; with another, Unsafe.
+
+        `kept_s`: records that are older may go; without it, when the brokers think right.
+        """
 
     def delete(self, topic: str) -> None:
         """Deleting what is not there is not an error."""

@@ -28,6 +28,7 @@ from profiling_jobs.ports import Offsets
 PATIENCE_S = 10.0  # judgement: an answer takes 1–5 ms; a restarted broker is back within 5–10 s
 REQUEST_S = 4.0  # judgement: one request, so that a second one fits into our patience
 AGAIN_S = 0.1
+SEGMENT_BYTES = 64 * 2**20  # judgement: only whole segments are deleted; some brokers refuse less than 50 MB
 KNOWN_S = 1.0  # judgement: so long a topic's partitions are believed; one sample asks for them three times
 CONNECT = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 Answer = TypeVar("Answer")
@@ -67,13 +68,25 @@ class KafkaBroker:
             if not topic["is_internal"] and not topic["error_code"]
         }
 
-    def create(self, topic: str, *, partitions: int) -> None:
-        from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
+    def create(self, topic: str, *, partitions: int, kept_s: float | None = None) -> None:
+        from kafka.errors import (
+            InvalidConfigurationError,
+            InvalidTopicError,
+            PolicyViolationError,
+            TopicAlreadyExistsError,
+        )
 
         # -1: as many replicas as the brokers think right.
-        wanted = {topic: {"num_partitions": whole("partitions", partitions), "replication_factor": -1}}
+        wanted = {"num_partitions": whole("partitions", partitions), "replication_factor": -1}
+        shorter = {} if kept_s is None else {"configs": _kept_for(number("kept_s", kept_s, above=0.0))}
         try:
-            self._ask(lambda admin: admin.create_topics(wanted))
+            try:
+                self._ask(lambda admin: admin.create_topics({topic: wanted | shorter}))
+            except (InvalidConfigurationError, PolicyViolationError):
+                if not shorter:
+                    raise
+                # Whoever runs the brokers has reserved these settings: their own ones will do.
+                self._ask(lambda admin: admin.create_topics({topic: wanted}))
             self._ask(lambda admin: admin.wait_for_topics([topic], timeout_ms=REQUEST_S * 1000))
         except TopicAlreadyExistsError:
             there = self.topics().get(topic)
@@ -276,6 +289,14 @@ class KafkaBroker:
             f"brokers.bootstrap: {self.brokers.bootstrap} does not answer within {self._patience_s:.0f} s "
             f"({what}): is it running, and reachable with this security_protocol?"
         )
+
+
+def _kept_for(seconds: float) -> dict[str, str]:
+    return {
+        "cleanup.policy": "delete",  # the brokers may compact by default, and would delete nothing then
+        "retention.ms": f"{1000.0 * seconds:.0f}",
+        "segment.bytes": str(SEGMENT_BYTES),
+    }
 
 
 def _described(admin: Any, topics: Sequence[str]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
+from models.arguments import number
 from models.quantities import Unknown
 from models.simulation import sampling
 from models.simulation.cluster import Cluster
@@ -138,7 +139,10 @@ class SimulatedBroker:
         with _refusals_told(self._cluster):
             return self._cluster.topics.counts()
 
-    def create(self, topic: str, *, partitions: int) -> None:
+    def create(self, topic: str, *, partitions: int, kept_s: float | None = None) -> None:
+        """Records need no room here, and are kept for ever."""
+        if kept_s is not None:
+            number("kept_s", kept_s, above=0.0)
         with _refusals_told(self._cluster):
             self._cluster.topics.create(topic, partitions=partitions, at_s=self._cluster.now_s)
 

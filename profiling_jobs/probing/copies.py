@@ -27,6 +27,7 @@ from ..signals.watching import Watch
 DOCUMENT = "copies"
 PREFIX = "headroom."
 BESIDE = ".files"  # behind the name of a copy's checkpoint: where it writes what is not for a topic
+KEPT_S = 3600.0  # judgement: longer than any copy lags; by days it would fill the disks of your brokers
 AGAIN = 3  # judgement: a broker that restarts is back by then; each try has its own patience
 
 
@@ -128,7 +129,7 @@ class Copies:
         around.store.save_document(job, DOCUMENT, document)
         try:
             for own, topic in topics:
-                around.broker.create(topic, partitions=self._partitions[own])
+                around.broker.create(topic, partitions=self._partitions[own], kept_s=KEPT_S)
             around.deployments.launch(plan)  # first: its driver starts while the source does
             source = around.open_source(name, inputs)
         except BaseException:

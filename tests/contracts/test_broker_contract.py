@@ -183,6 +183,16 @@ class TestTopics:
             bench.broker.create(topic, partitions=4)
         assert bench.broker.topics()[topic] == 3
 
+    def test_one_that_may_forget_old_records_has_the_young_ones(self, bench: Bench) -> None:
+        name = next(names)
+        for kept_s in (3600.0, 60.0, None):
+            bench.broker.create(name, partitions=1, kept_s=kept_s)
+        bench.produce(name, {0: 3})
+        assert bench.broker.starts([name]) == {(name, 0): 0}
+        assert bench.broker.ends([name]) == {(name, 0): 3}
+        with pytest.raises(Misuse, match="kept_s"):
+            bench.broker.create(next(names), partitions=1, kept_s=0.0)
+
     def test_a_topic_that_is_made_again_begins_anew(self, bench: Bench, topic: str) -> None:
         bench.produce(topic, {0: 3})
         bench.broker.commit("headroom.orders", {(topic, 0): 3})

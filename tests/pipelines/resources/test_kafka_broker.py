@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import threading
 import time
@@ -105,3 +106,40 @@ def test_a_second_thread_does_not_wait_longer_than_its_patience(nobody: str) -> 
             thread.join()
     assert len(told) == 4
     assert max(told) < 10.0
+
+
+class Admin:
+    """Brokers that take every topic, but perhaps no settings of it."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses, self.made = refuses, []
+
+    def create_topics(self, wanted):
+        from kafka.errors import PolicyViolationError
+
+        if self.refuses and any("configs" in one for one in wanted.values()):
+            raise PolicyViolationError("segment.bytes is not yours to set")
+        self.made.append(wanted)
+
+    def wait_for_topics(self, topics, *, timeout_ms): ...
+    def close(self): ...
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_only_what_may_forget_its_records_has_settings_of_its_own(refuses):
+    plain = {"num_partitions": 3, "replication_factor": -1}
+    with KafkaBroker(Brokers("h:1")) as broker:
+        broker._admin, broker._connected_by = Admin(refuses=refuses), os.getpid()
+        broker.create("live", partitions=3)
+        broker.create("headroom.orders-p1.events", partitions=3, kept_s=1800.0)
+        live, scratch = broker._admin.made
+    assert live == {"live": plain}
+    found = dict(scratch["headroom.orders-p1.events"])
+    configs = found.pop("configs", None)
+    assert found == plain
+    if refuses:
+        assert configs is None
+    else:
+        assert configs["retention.ms"] == "1800000"
+        assert configs["cleanup.policy"] == "delete"
+        assert int(configs["segment.bytes"]) < 2**28

@@ -526,6 +526,21 @@ class TestProfiling:
         assert world.scratch() == []
         assert world.forgotten == [plan.name]
 
+    def test_no_topic_of_a_copy_keeps_its_records_for_days(self, monkeypatch):
+        world, kept = World(), {}
+        create = SimulatedBroker.create
+
+        def created(self, topic, *, partitions, kept_s=None):
+            kept[topic] = kept_s
+            create(self, topic, partitions=partitions, kept_s=kept_s)
+
+        monkeypatch.setattr(SimulatedBroker, "create", created)
+        copies = Copies(TEMPLATE, world.around, partitions=PARTITIONS)
+        copies.launch(2)
+        copies.clear()
+        assert list(kept) == ["headroom.enrichment-p1.events", "headroom.enrichment-p1.out.results"]
+        assert all(600.0 < kept_s < 86_400.0 for kept_s in kept.values())
+
     @pytest.mark.parametrize("runs", [True, False])
     def test_a_job_that_is_called_as_a_copy_would_be_is_left_alone(self, runs):
         world = World()
