@@ -1,6 +1,7 @@
 """Does the lag rise, and how much was really processed?
 
-Least-squares slope of the lag samples and a one-sided t-test at 5 %. Lag under micro-batches is a saw, so its
+Least-squares slope of the lag samples and a one-sided t-test at 5 %, and at 0.1 % where nothing else speaks
+for it. Lag under micro-batches is a saw, so its
 samples are not independent: n is reduced to n (1 - r) / (1 + r), r the lag-1 correlation of the residuals.
 Processed records arrive a batch at a time; counted between two commits, no batch is cut at the edges.
 """
@@ -18,6 +19,9 @@ from ..quantities import Misuse, Unknown
 
 FEWEST_COMMITS = 4  # three whole batches: of fewer, one slow batch is the rate; judgement
 SLOPE_ERROR = 0.05  # false alarms of the slope test; judgement
+CERTAIN_ERROR = (
+    0.001  # the same of a slope that nothing confirms: a search is some dozens of probes; judgement
+)
 FEWEST_LAG_SAMPLES = 8  # a slope from fewer says nothing once its samples are correlated; judgement
 
 
@@ -28,6 +32,8 @@ class Slope:
     rps: float
     standard_error_rps: float
     above_zero: bool
+    certain: bool
+    """The same beyond doubt."""
     edge_rps: float
     """The largest batch over the stretch: by so much a rate is off that was not counted between commits."""
 
@@ -76,6 +82,15 @@ def lag_slope(times_s: Sequence[float], lag_records: Sequence[float]) -> Slope |
     correlation = min(max(correlation, 0.0), 0.99)
     independent = max(3.0, n * (1.0 - correlation) / (1.0 + correlation))
     error = math.sqrt(power / n * independent / (independent - 2.0) / (spread * independent / n))
-    above = slope > error * float(stdtrit(independent - 2.0, 1.0 - SLOPE_ERROR)) and slope > 0.0
+
+    def above(error_share: float) -> bool:
+        return slope > max(0.0, error * float(stdtrit(independent - 2.0, 1.0 - error_share)))
+
     edge = max(0.0, -float(np.diff(lag).min())) / float(times[-1] - times[0])
-    return Slope(rps=slope, standard_error_rps=error, above_zero=above, edge_rps=edge)
+    return Slope(
+        rps=slope,
+        standard_error_rps=error,
+        above_zero=above(SLOPE_ERROR),
+        certain=above(CERTAIN_ERROR),
+        edge_rps=edge,
+    )

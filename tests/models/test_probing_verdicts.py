@@ -42,6 +42,8 @@ def facts(*, achieved=1000.0, processed=None, slope=None, saw=20.0, seed=1, **ch
         ("it is far past its capacity", facts(processed=600.0), "not sustained", 600.0),
         ("it is just past its capacity", facts(processed=980.0, saw=5.0), "not sustained", 980.0),
         ("99.5 %, lag rises", facts(processed=995.0, saw=1.0), "not sustained", 995.0),
+        ("99.5 %, lag rises in doubt", facts(processed=995.0, saw=150.0), "sustained", 995.0),
+        ("97 %, lag rises in doubt", facts(processed=970.0, saw=900.0), "not sustained", 970.0),
     ],
 )
 def test_a_probe_that_can_be_believed(what, seen, verdict, value):
@@ -64,6 +66,11 @@ def test_a_probe_that_can_be_believed(what, seen, verdict, value):
         ("restarted and saturated", facts(processed=500.0, restarted=True), "restarted"),
         ("lag is flat though a third is missing", facts(processed=667.0, slope=0.0), "do not add up"),
         ("lag rises though all is processed", facts(slope=200.0), "do not add up"),
+        (
+            "lag rises in doubt though nearly all is processed",
+            facts(slope=14.0, saw=400.0),
+            "watch for longer",
+        ),
         ("half a batch is missing at the edge", facts(processed=985.0, slope=0.0, saw=1.0), "too short"),
         ("nothing processed", facts(processed=0.0), "processed nothing"),
         (
@@ -145,6 +152,33 @@ def micro_batches(*, rate, capacity, trigger_s, probe_s, start_s, cut=False):
         lag_times_s=seen,
         lag_records=rate * seen - done,
     )
+
+
+def uneven_batches(random, *, utilisation, unevenness, probe_s=60.0, start_s=60.0):
+    """Back to back, each with what has come and by chance quicker or slower; lag as if record by record."""
+    now, taken, commits = 0.0, 0.0, []
+    while now < start_s + probe_s:
+        size = 1000.0 * utilisation * now - taken
+        now += (1.0 + size / 1000.0) * math.exp(unevenness * random.standard_normal())
+        taken += size
+        commits.append((now, taken))
+    times, done = np.array([one for one in commits if one[0] >= start_s][:-1]).T
+    seen = np.arange(math.ceil(times[0]), times[-1], 1.0)
+    return facts(
+        achieved=1000.0 * utilisation,
+        processed=processed_rps(times, done),
+        lag_times_s=seen,
+        lag_records=1000.0 * utilisation * seen - np.interp(seen, times, done),
+    )
+
+
+@pytest.mark.parametrize("unevenness", [0.05, 0.15])
+@pytest.mark.parametrize("utilisation", [0.3, 0.5, 0.7])
+def test_a_job_at_ease_is_hardly_ever_called_saturated(utilisation, unevenness):
+    random = np.random.default_rng(31)
+    probe = replace(PROBE, rate_rps=1000.0 * utilisation)
+    seen = [uneven_batches(random, utilisation=utilisation, unevenness=unevenness) for _ in range(300)]
+    assert [judge(probe, one).verdict for one in seen].count("not sustained") <= 0.01 * len(seen)
 
 
 @pytest.mark.parametrize("cut", [True, False])
