@@ -1,9 +1,10 @@
 """How far is this job now, who says so, and what has it committed since the last time?
 
 The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
-where the checkpoint cannot be read. The newer of the two counts (`backlog.newer`), with one exception: when
-the checkpoint begins anew or goes back, the group still says what was true before. It is asked at once where
-it stands, and is not believed until it moves from there.
+where the checkpoint cannot be read. The newer of the two counts (`backlog.newer`), with two exceptions. When
+the checkpoint begins anew or goes back, the group still says what was true before: it is asked at once where
+it stands, and is not believed until it moves from there. And a group that is ahead of a readable checkpoint
+may be left from an earlier life of the job: it has to move once while we look.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from .checkpoint import Checkpoint, Position
 GROUP_EVERY_S = 5.0  # judgement: behind a readable checkpoint the group is only a second opinion
 NOT_READ = Unknown("nothing was read the time before")
 NOT_NAMED = Unknown("the consumer group names no batch")
-STALE = Unknown("the consumer group has not moved since the checkpoint went back or was made anew")
+STALE = Unknown(
+    "the consumer group has not moved since the checkpoint went back, was made anew or was first read"
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Standing:
         group = self._ask_group(broker, now_s, needed=isinstance(position, Unknown) or self._to_distrust)
         if self._to_distrust and not isinstance(group, Unknown):
             self._distrusted, self._to_distrust = group, False
+        elif isinstance(self._group_moved_s, Unknown) and _is_ahead(group, position):
+            self._distrusted = group
         if group == self._distrusted:
             group = STALE
         if isinstance(position, Unknown):
@@ -110,6 +115,11 @@ class Standing:
         # The same batch with another time was rolled back and run again in between.
         again = now.batch == was.batch and now.committed_at_s != was.committed_at_s
         return self._checkpoint.commits(after=now.batch - 1, until=now.batch) if again else ()
+
+
+def _is_ahead(group: Offsets | Unknown, position: Position | Unknown) -> bool:
+    """Does the group say more than a checkpoint that can be read?"""
+    return not isinstance(position, Unknown) and backlog.newer(position.ends, group)[1] == "group"
 
 
 def _went_back(before: Position | Unknown, now: Position) -> bool:

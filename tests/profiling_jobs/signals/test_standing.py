@@ -186,6 +186,33 @@ def test_a_rollback_soon_after_the_group_had_moved(query: Query, group: Group, s
         assert look(standing, group, now_s + silent_s + later_s) == (30, "checkpoint", [])
 
 
+def test_a_group_of_an_earlier_life_does_not_outweigh_the_checkpoint(query: Query, group: Group) -> None:
+    query.commit(3, 30, at_s=100.0)
+    group.end = 1_000_000
+    standing = Standing(plan(query.folder))
+    for batch in range(4, 14):
+        query.commit(batch, 10 * batch, at_s=97.0 + batch)
+        assert look(standing, group, 97.5 + batch)[:2] == (10 * batch, "checkpoint")
+    assert group.asked >= 2
+    query.folder.rename(query.folder.with_name("away"))
+    end, _, _ = look(standing, group, 112.0)
+    assert isinstance(end, Unknown), "nor does it become true because the checkpoint is away"
+    group.end = 140
+    assert look(standing, group, 113.0) == (140, "group", [])
+
+
+def test_a_group_that_moved_while_the_checkpoint_was_away_is_believed(query: Query, group: Group) -> None:
+    query.commit(3, 30, at_s=100.0)
+    away = query.folder.rename(query.folder.with_name("away"))
+    standing = Standing(plan(query.folder))
+    group.end = 30
+    assert look(standing, group, 101.0) == (30, "group", [])
+    group.end = 40
+    assert look(standing, group, 102.0)[:2] == (40, "group")
+    away.rename(query.folder)
+    assert look(standing, group, 103.0)[:2] == (40, "group")
+
+
 def test_a_checkpoint_that_was_made_anew_begins_at_its_beginning(tmp_path: Path, group: Group) -> None:
     Query(tmp_path / "new")
     group.end = 900
