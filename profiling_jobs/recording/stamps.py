@@ -67,6 +67,35 @@ def believable(arrivals: Mapping[int, int]) -> tuple[int, int]:
     return low - (high - low), high + (high - low)
 
 
+def near(arrivals: Mapping[int, int], *, span_s: float) -> tuple[float, float]:
+    """The seconds that may be believed where it is known how much time the records took.
+
+    As long as fewer than half are wrong, the middle one is right, and no other right one is further from it.
+    """
+    middle = _middle(arrivals)
+    return middle - span_s - CLOCKS_S, middle + span_s + CLOCKS_S
+
+
+def as_neighbours(at_ms: Whole, *, believed_s: tuple[float, float]) -> Whole:
+    """When records that follow each other were there: of a stray one as its neighbours say.
+
+    A stray one is stamped outside of the seconds that are believed, or long before nearly all others here.
+    Not long after them: those may be the first after a silence. −1 where nobody knows.
+    """
+    low_s, high_s = believed_s
+    right = (at_ms >= low_s * 1000) & (at_ms < high_s * 1000)
+    if not right.any():
+        return np.full_like(at_ms, -1)
+    if np.ptp(at_ms[right]) > CLOCKS_S * 1000:
+        seconds, counts = np.unique(at_ms[right] // 1000, return_counts=True)
+        first, _ = believable(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
+        right &= at_ms >= (first - CLOCKS_S) * 1000
+    if right.all():
+        return at_ms
+    rows = np.arange(at_ms.size)
+    return np.where(right, at_ms, np.interp(rows, rows[right], at_ms[right]).astype(np.int64))
+
+
 def in_log_order(files: Iterable[Path]) -> dict[int, tuple[Whole, Whole]]:
     """Partition -> offsets and timestamps in microseconds of what these files of a recording hold."""
     import pyarrow as pa

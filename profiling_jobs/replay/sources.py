@@ -12,8 +12,10 @@ has a rate of its own, and is walked through in its own time.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +28,7 @@ import pyarrow.parquet as pq
 from .. import jobs
 from ..errors import Misconfigured
 from ..recording.recorded import Recorded
-from ..recording.stamps import believable
+from ..recording.stamps import believable, near
 from .resampling import position_after, position_at
 
 BLOCK_RECORDS = 250_000  # judgement: at 100 bytes some 30 MB in each task
@@ -62,6 +64,8 @@ class Source:
     columns: frozenset[str]
     partitions: int | None = None
     """Of the topic that was recorded."""
+    believed_s: tuple[float, float] = (-math.inf, math.inf)
+    """Between which seconds the timestamps may be believed."""
 
     @property
     def records(self) -> int:
@@ -104,7 +108,17 @@ def _recorded(path: Path) -> Source:
     if not blocks:
         raise Misconfigured("source", f"the recording {path} has no records yet")
     columns = frozenset({"key", "value", "timestamp", "partition", "offset", "headers"})
-    return Source(str(path), blocks, round(recorded.covered_s * 1e6), columns, recorded.partitions)
+    stamped: Counter[int] = Counter()
+    for piece in recorded.slices:
+        stamped.update(piece.arrivals)
+    return Source(
+        str(path),
+        blocks,
+        round(recorded.covered_s * 1e6),
+        columns,
+        recorded.partitions,
+        near(stamped, span_s=recorded.until_s - recorded.from_s),
+    )
 
 
 def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
@@ -133,11 +147,13 @@ def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
         )
     if not blocks:
         raise Misconfigured("source", f"{name} has no records")
-    span_us = _span_us(seen)
+    believed_s = believable({second: one.records for second, one in seen.items()}) if seen else None
+    span_us = _span_us(seen, believed_s) if believed_s else 0
     records = sum(block.records for block in blocks)
     if records > 1:  # so many records have one gap fewer between them
         span_us = span_us * records // (records - 1)
-    return Source(name, tuple(blocks), span_us, frozenset(columns))
+    source = Source(name, tuple(blocks), span_us, frozenset(columns))
+    return replace(source, believed_s=believed_s) if believed_s else source
 
 
 def _cut_up(opened: pq.ParquetFile, path: Path) -> list[int]:
@@ -173,11 +189,9 @@ def _add_times(opened: pq.ParquetFile, seen: dict[int, _Second]) -> None:
                 )
 
 
-def _span_us(seen: Mapping[int, _Second]) -> int:
+def _span_us(seen: Mapping[int, _Second], believed_s: tuple[int, int]) -> int:
     """From the first record to the last. A stray one would stretch it until nearly nothing is passed over."""
-    if not seen:
-        return 0
-    first, end = believable({second: one.records for second, one in seen.items()})
+    first, end = believed_s
     kept = [one for second, one in seen.items() if first <= second < end]
     return max(one.last_us for one in kept) - min(one.first_us for one in kept)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ..recording.stamps import as_neighbours
 from .sources import Block, Source, as_times
 
 Whole = NDArray[np.int64]
@@ -30,7 +31,10 @@ WANTED = {"key": pa.binary(), "value": pa.binary(), "headers": HEADERS, "partiti
 
 @dataclass(frozen=True)
 class Records:
-    """Some records, and when the broker had them in milliseconds since the epoch (−1: nobody knows)."""
+    """Some records, and when the broker had them in milliseconds since the epoch (−1: nobody knows).
+
+    Of a record that is stamped wrongly that is when it had its neighbours.
+    """
 
     batch: pa.RecordBatch
     at_ms: Whole
@@ -89,7 +93,10 @@ class Tape:
         rows = np.where(own, np.cumsum(own) - 1, -1).astype(np.int32)
         mine = table.filter(pa.array(own)) if not own.all() else table
         batch = pa.record_batch([_single(mine, name, WANTED[name]) for name in self._columns], self._columns)
-        return _Loaded(batch, _at_ms(mine) if timed else np.full(len(mine), -1), rows)
+        if not timed:
+            return _Loaded(batch, np.full(len(mine), -1), rows)
+        at_ms = as_neighbours(_at_ms(table), believed_s=self._source.believed_s)
+        return _Loaded(batch, at_ms[own], rows)
 
 
 @dataclass(frozen=True)

@@ -57,3 +57,40 @@ def test_a_stray_counts_amid_the_rest_of_its_slice() -> None:
     assert placed == {AT: 5, AT + 1: 5, AT + 2: 1, AT + 3: 9, AT + 4: 1}
     assert [stamps.far(one, first=AT, end=AT + 10) for one in pieces] == [0, 3, 2]
     assert stamps.far({AT - 60: 1, AT + 69: 1}, first=AT, end=AT + 10) == 0
+
+
+def milliseconds(*seconds: float) -> stamps.Whole:
+    return np.array([round(1000 * (AT + second)) for second in seconds], np.int64)
+
+
+STEADY = [0.1 * number for number in range(300)]
+
+
+@pytest.mark.parametrize("stray", [-AT, -AT - 0.001, 0.001 * AT - AT, -36_000.0, 10.0**9])
+@pytest.mark.parametrize("where", [0, 1, 150, 299])
+def test_a_stray_record_was_there_when_its_neighbours_were(where: int, stray: float) -> None:
+    right = milliseconds(*STEADY)
+    stamped = right.copy()
+    stamped[where] = 1000 * AT + round(1000 * stray)
+    there = stamps.as_neighbours(stamped, believed_s=(AT - 86_400.0, AT + 86_400.0))
+    assert np.abs(there - right).max() <= 100
+    assert (np.delete(there, where) == np.delete(right, where)).all()
+
+
+def test_what_follows_a_silence_is_no_stray() -> None:
+    stamped = milliseconds(*STEADY, 7200.0)
+    assert (stamps.as_neighbours(stamped, believed_s=(AT - 9000.0, AT + 9000.0)) == stamped).all()
+
+
+def test_of_records_that_are_all_stamped_wrongly_nobody_knows_when_it_was() -> None:
+    there = stamps.as_neighbours(np.array([0, -1, 5], np.int64), believed_s=(AT, AT + 60.0))
+    assert there.tolist() == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("off", [-AT, -3600, 10**9])
+@pytest.mark.parametrize("wrong", [1, 40])
+def test_as_long_as_most_are_right_the_time_of_a_recording_is_known(off: int, wrong: int) -> None:
+    low, high = stamps.near({**dict.fromkeys(range(AT, AT + 100), 1), AT + off: wrong}, span_s=100.0)
+    assert low <= AT
+    assert high >= AT + 100
+    assert not low <= AT + off < high

@@ -107,6 +107,25 @@ def test_event_times_move_by_as_much_as_the_record(plan: Callable[..., Replay]) 
         assert start_s * 1000 <= arrived_ms <= start_s * 1000 + 521
 
 
+@pytest.mark.parametrize("stamp_ms", [AT_MS // 1000, 0, -1, AT_MS - 12 * 3_600_000, AT_MS * 2])
+def test_an_event_whose_record_is_stamped_wrongly_moves_as_its_neighbours(
+    plan: Callable[..., Replay], stamp_ms: int
+) -> None:
+    wanted = plan(event_time="at", copies=1)
+    table = pq.read_table(wanted.source)
+    stamps = table["timestamp"].cast("int64").to_pylist()
+    stamps[77] = stamp_ms
+    moved = pa.array(stamps, pa.int64()).cast(table["timestamp"].type)
+    pq.write_table(
+        table.set_column(table.schema.get_field_index("timestamp"), "timestamp", moved), wanted.source
+    )
+    sent, start_s = run(wanted)
+    arrived_ms = [one["at"] + 7 for _, one in sorted(sent, key=lambda each: each[1]["n"])]
+    assert start_s * 1000 <= min(arrived_ms)
+    assert max(arrived_ms) <= start_s * 1000 + 521
+    assert abs(arrived_ms[77] - arrived_ms[76]) <= 20
+
+
 def test_what_is_far_too_late_is_given_up_and_counted(plan: Callable[..., Replay]) -> None:
     wanted = plan(schedule=Schedule.constant(1000, duration_s=20.4), tasks=1)
     sent, _ = run(wanted, late_s=20.0)

@@ -132,6 +132,31 @@ def test_a_recording_is_merged_by_time_and_never_against_the_offsets(tmp_path: P
     assert (records.at_ms - AT).tolist() == [0, 10, 20, 100, 50, 200, 210, 300]
 
 
+def test_a_producer_that_stamps_wrongly_is_taken_for_as_late_as_its_neighbours(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    head = {"schema": 1, "topic": "t", "from_s": AT / 1000, "until_s": AT / 1000 + 20, "first": {"0": 0}}
+    for name in ("slices", "data"):
+        (folder / name).mkdir(parents=True)
+    write_json(folder / "recording.json", head)
+    for number in range(2):
+        table = numbered(100, start=100 * number)
+        stamped = [AT // 1000 if row % 10 == 3 else AT + 1000 * number + 10 * row for row in range(100)]
+        table = table.set_column(2, "timestamp", pa.array(stamped, pa.timestamp("ms", tz="UTC")))
+        table = table.append_column("headers", pa.nulls(100, tape.HEADERS))
+        table = table.append_column("partition", pa.array([0] * 100, pa.int32()))
+        table = table.append_column("offset", pa.array(range(100 * number, 100 * number + 100), pa.int64()))
+        target = data_folder(folder, number)
+        target.mkdir()
+        pq.write_table(table, target / "part-0.parquet")
+        piece = described(target, number, {0: 100 * number}, {0: 100 * number + 100}, 0)
+        write_json(slice_file(folder, number), piece.to_json())
+    source = open_source(str(folder), folder=tmp_path)
+    for task in range(2):
+        for records in Tape(source, task=task, tasks=2).take(np.arange(200)):
+            right = [AT + 10 * int(value) for value in records.batch.column("value").to_pylist()]
+            assert np.abs(records.at_ms - np.array(right)).max() <= 35
+
+
 def test_in_its_own_time_or_so_many_copies(parquet: Source) -> None:
     assert parquet.position(1_500_000, due=99, copies=None) == 150 * MICRO
     assert parquet.position(1_500_000, due=99, copies=Fraction(3)) == 33 * MICRO
