@@ -28,6 +28,7 @@ from .driver.channel import ControlServer
 from .driver.executors import Executors
 from .driver.last_words import in_short
 from .driver.orders import Ended, Listening, Orders
+from .driver.query_ends import QueryEnds
 from .errors import HeadroomError, Misconfigured, NotReady
 from .ports import Function, Script
 from .signals.group_commits import GroupCommits
@@ -47,6 +48,7 @@ class Driver:
         self._plan = orders.plan
         self._events = progress.ProgressFile(orders.folder / "progress.jsonl", incarnation=orders.incarnation)
         self._group = GroupCommits(orders.brokers, group=plans.group(orders.plan))
+        self._query_ends = QueryEnds(self._group.give)
         self._attaching = threading.Lock()
         self._spark: Any = None
         self._executors: Executors | None = None
@@ -97,6 +99,7 @@ class Driver:
             raise NotReady("the driver has no Spark session yet: try again")
         timeout_s = float(request.get("timeout_s", STOP_S))
         self._stop_asked = True
+        self._query_ends.stopping()
         queries = self._spark.streams.active
         self._stopped = between_batches.stop(queries, spark=self._spark, timeout_s=timeout_s)
         self._stop_done.set()
@@ -148,7 +151,7 @@ class Driver:
                 return
             executors = Executors(spark, slots=self.orders.slots)
             executors.claim(self._plan.scale_out)
-            spark.streams.addListener(progress.listener(self._events, self._on_batch))
+            spark.streams.addListener(progress.listener(self._events, self._query_ends, self._on_batch))
             self._events.write("session", application_id=executors.application_id)
             self._executors, self._spark = executors, spark
             threading.Thread(
@@ -166,7 +169,6 @@ class Driver:
     def _on_batch(self, report: Mapping[str, Any]) -> None:
         if "addBatch" in (report.get("durationMs") or {}):  # others only looked for data
             self._batches += 1
-        self._group.give(progress.end_offsets(report))
 
     def _run_program(self) -> None:
         sys.path[:0] = map(str, session.search_path(self.orders))

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .query_ends import QueryEnds
+
 FILE_BYTES = 20_000_000  # judgement: a few hours of batches of one second
 
 
@@ -76,8 +78,8 @@ def end_offsets(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     return found
 
 
-def listener(file: ProgressFile, on_batch: Callable[[Mapping[str, Any]], None]) -> Any:
-    """A StreamingQueryListener that writes every event, and hands finished batches on."""
+def listener(file: ProgressFile, queries: QueryEnds, on_batch: Callable[[Mapping[str, Any]], None]) -> Any:
+    """A StreamingQueryListener that writes every event, and hands on reports and how far queries are."""
     from pyspark.sql.streaming import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
@@ -85,16 +87,20 @@ def listener(file: ProgressFile, on_batch: Callable[[Mapping[str, Any]], None]) 
 
         def onQueryStarted(self, event: Any) -> None:
             file.write("started", id=str(event.id), run_id=str(event.runId), name=event.name)
+            queries.started(str(event.id))
 
         def onQueryProgress(self, event: Any) -> None:
             progress = json.loads(event.progress.json)
             file.write("progress", run_id=str(event.progress.runId), progress=progress)
+            queries.told(str(event.progress.id), end_offsets(progress))
             on_batch(progress)
 
         def onQueryIdle(self, event: Any) -> None:
             file.write("idle", run_id=str(event.runId))
+            queries.told(str(event.id), {})
 
         def onQueryTerminated(self, event: Any) -> None:
             file.write("ended", run_id=str(event.runId), exception=event.exception)
+            queries.ended(str(event.id), failed=bool(event.exception))
 
     return Listener()

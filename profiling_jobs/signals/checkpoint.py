@@ -6,6 +6,9 @@ not committed is run again and counts as not done. `offsets/N` is a line with th
 and one per source: JSON {"topic": {"partition": offset}} for Kafka, "-" for a source that had nothing yet
 (version 2 writes `source:` before it). Until the first commit a query stands where it began, `sources/S/0`.
 The time of a commit is that of its file.
+
+A script may start several queries, and give each a folder of its own in the job's. Then what is done is what
+the slowest of them has done, partition by partition.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ VERSIONS = ("v1", "v2")
 KEPT = 100  # spark.sql.streaming.minBatchesToRetain: older batches leave the folder
 BROKEN = 3  # judgement: a crash or a full disk cuts off one file, more is another fault
 NO_COMMIT = Unknown("no batch is committed yet: wait for the first one")
+SEVERAL = Unknown("the script has several queries, and each numbers its own batches")
 
 
 @dataclass(frozen=True)
@@ -36,22 +40,26 @@ class Position:
     """Where a query stands."""
 
     query: str | Unknown
-    """Its id in the checkpoint's `metadata`: another id is another query."""
+    """Its id in the checkpoint's `metadata`: another id is another query. Of several all ids."""
     batch: int | Unknown
-    """The newest committed batch; Unknown before the first one, when `ends` is where the query began."""
+    """The newest committed batch; Unknown before the first one, and where several queries have their own."""
     committed_at_s: float | Unknown
+    """Unknown before the first commit, when `ends` is where the query began; of several the newest."""
     ends: Offsets
 
 
 class Checkpoint:
-    """The checkpoint of one query, read again and again; a file is parsed once."""
+    """The checkpoint of one query or of several, read again and again; a file is parsed once."""
 
-    def __init__(self, location: str, topics: Iterable[str], *, job: str) -> None:
+    def __init__(self, location: str, topics: Iterable[str], *, job: str, is_part: bool = False) -> None:
         self.location = location
         self.topics = frozenset(topics)
         self._job = job
+        self._is_part = is_part
+        """Of several, each of which may read only some of the topics."""
         self._folder = on_disk(location)
         self._known: dict[tuple[int, int], Commit] = {}
+        self._parts: dict[Path, Checkpoint] = {}
 
     def position(self) -> Position | Unknown:
         """Where does the query stand now?"""
@@ -87,6 +95,8 @@ class Checkpoint:
             raise _Unreadable(
                 f"{self.location} is not there; the job has not started on it yet, or elsewhere"
             )
+        if parts := _parts(folder):
+            return self._slowest(parts)
         query = _query(folder)
         problem: Exception | None = None
         for batch in reversed(_numbers(folder / "commits")[-BROKEN:]):
@@ -102,6 +112,23 @@ class Checkpoint:
         if not any(begun):
             raise _Unreadable(f"in {self.location} {NO_COMMIT.reason}")
         return Position(query, NO_COMMIT, NO_COMMIT, self._ours(begun, complete=True))
+
+    def _slowest(self, folders: Iterable[Path]) -> Position:
+        """Where several queries stand together; one that cannot be read may be the slowest."""
+        stands = []
+        for folder in folders:
+            if folder not in self._parts:
+                self._parts[folder] = Checkpoint(str(folder), self.topics, job=self._job, is_part=True)
+            stands.append(self._parts[folder]._position(folder))
+        unnamed = [one.query for one in stands if isinstance(one.query, Unknown)]
+        names = " ".join(one.query for one in stands if not isinstance(one.query, Unknown))
+        times = [one.committed_at_s for one in stands if not isinstance(one.committed_at_s, Unknown)]
+        return Position(
+            unnamed[0] if unnamed else names,
+            SEVERAL,
+            max(times) if times else NO_COMMIT,
+            self._ours((one.ends for one in stands), complete=True),
+        )
 
     def _commit(self, batch: int) -> Commit:
         """The batch with its end offsets; one that was run again has another time."""
@@ -129,13 +156,22 @@ class Checkpoint:
             for partition, offset in source.items():
                 all_ends[partition] = min(offset, all_ends.get(partition, offset))
         topics = {topic for topic, _ in all_ends}
-        if complete and (missing := self.topics - topics):
+        if complete and not self._is_part and (missing := self.topics - topics):
             there = f"the offsets of {', '.join(sorted(topics))}" if topics else "no Kafka offsets"
             raise _Unreadable(
                 f"{self.location} holds {there} and nothing of {', '.join(sorted(missing))}; it belongs to "
                 f"another query, or job.{self._job}.inputs names another topic than the job reads"
             )
         return {partition: end for partition, end in all_ends.items() if partition[0] in self.topics}
+
+
+def _parts(folder: Path) -> tuple[Path, ...]:
+    """The folders of several queries in that of a job; none where it is that of one query itself."""
+    if any((folder / name).is_dir() for name in ("offsets", "commits")):
+        return ()
+    return tuple(
+        sorted(path.parent for path in folder.glob("*/commits") if (path.parent / "offsets").is_dir())
+    )
 
 
 def newest_topics(folder: Path) -> frozenset[str]:

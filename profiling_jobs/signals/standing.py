@@ -61,7 +61,7 @@ class Standing:
         """How far it is, and every batch committed since the look before; none at the first look."""
         position = self._checkpoint.position()
         if not isinstance(position, Unknown):
-            if isinstance(position.batch, Unknown) or _went_back(self._known, position):
+            if isinstance(position.committed_at_s, Unknown) or _went_back(self._known, position):
                 self._to_distrust = True
             self._known = position
         group = self._ask_group(broker, now_s, needed=isinstance(position, Unknown) or self._to_distrust)
@@ -108,8 +108,10 @@ class Standing:
                 if moved and not isinstance(stand.ends, Unknown)
                 else ()
             )
-        if isinstance(now.batch, Unknown) or isinstance(was, Unknown):
+        if isinstance(was, Unknown) or isinstance(now.committed_at_s, Unknown):
             return ()
+        if isinstance(now.batch, Unknown):  # several queries: they have moved on together, or not
+            return (Commit(now.batch, now.committed_at_s, now.ends),) if now.ends != was.ends else ()
         if isinstance(was.batch, Unknown) or now.batch > was.batch:
             return self._checkpoint.commits(after=was.batch, until=now.batch)
         # The same batch with another time was rolled back and run again in between.
@@ -128,6 +130,6 @@ def _went_back(before: Position | Unknown, now: Position) -> bool:
         return False
     if before.query != now.query:
         return True
-    if isinstance(before.batch, Unknown):
-        return False
-    return isinstance(now.batch, Unknown) or now.batch < before.batch
+    if isinstance(before.batch, Unknown) or isinstance(now.batch, Unknown):
+        return any(now.ends.get(partition, 0) < end for partition, end in before.ends.items())
+    return now.batch < before.batch

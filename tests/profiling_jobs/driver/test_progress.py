@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace as Event
 
 import pytest
 
 from profiling_jobs.driver import progress
+from profiling_jobs.driver.query_ends import QueryEnds
 
 pytestmark = pytest.mark.fast
 
@@ -62,3 +64,32 @@ def test_end_offsets_of_every_kafka_source(
     sources: list[dict[str, object]], ends: dict[tuple[str, int], int]
 ) -> None:
     assert progress.end_offsets({"sources": sources}) == ends
+
+
+def test_what_the_slowest_query_of_a_script_has_done_is_handed_on(tmp_path: Path) -> None:
+    given: list[object] = []
+    reports: list[str] = []
+    file = progress.ProgressFile(tmp_path / "progress.jsonl", incarnation=1)
+    heard = progress.listener(file, QueryEnds(given.append), lambda report: reports.append(report["id"]))
+
+    def report(query: str, end: int) -> None:
+        told = {"id": query, "sources": [source({"orders": {"0": end}})]}
+        heard.onQueryProgress(Event(progress=Event(id=query, runId="r", json=json.dumps(told))))
+
+    for query in ("archive", "counts", "users"):
+        heard.onQueryStarted(Event(id=query, runId="r", name=None))
+    report("archive", 10)
+    report("counts", 7)
+    heard.onQueryIdle(Event(id="users", runId="r"))
+    report("archive", 20)
+    report("counts", 17)
+    heard.onQueryTerminated(Event(id="counts", runId="r", exception=None))
+    assert given == [{("orders", 0): end} for end in (7, 17, 20)]
+    assert reports == ["archive", "counts"] * 2
+    assert [one["event"] for one in progress.read(tmp_path / "progress.jsonl")] == [
+        *["started"] * 3,
+        *["progress"] * 2,
+        "idle",
+        *["progress"] * 2,
+        "ended",
+    ]

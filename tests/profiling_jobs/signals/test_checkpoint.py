@@ -222,3 +222,53 @@ def test_every_commit_since_the_last_look_with_its_time(written: Written) -> Non
     assert len(checkpoint.commits(after=Unknown("none yet"), until=12)) == 4
     assert [commit.batch for commit in checkpoint.commits(after=8, until=10)] == [9, 10]
     assert checkpoint.commits(after=12, until=12) == ()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> dict[str, Written]:
+    """Two queries of one script, each with a folder in that of the job."""
+    found = {name: Written(tmp_path / "checkpoint" / name) for name in ("archive", "counts")}
+    for name, query in found.items():
+        (query.folder / "metadata").write_text(json.dumps({"id": name}))
+    return found
+
+
+def of_script(script: dict[str, Written], *topics: str) -> Checkpoint:
+    return Checkpoint(str(script["archive"].folder.parent), topics or ("orders",), job="orders")
+
+
+def test_of_several_queries_the_slowest_counts(script: dict[str, Written]) -> None:
+    script["archive"].batch(7, {"orders": {"0": 50, "1": 3}}, at_s=1000.0)
+    script["counts"].batch(2, {"orders": {"0": 20, "1": 9}}, at_s=1002.5)
+    at = position(of_script(script))
+    assert at.ends == {("orders", 0): 20, ("orders", 1): 3}
+    assert (at.query, at.committed_at_s) == ("archive counts", 1002.5)
+    assert isinstance(at.batch, Unknown)
+    assert "several queries" in at.batch.reason
+
+
+def test_each_of_several_queries_may_read_some_of_the_topics(script: dict[str, Written]) -> None:
+    script["archive"].batch(7, {"orders": {"0": 50}})
+    script["counts"].batch(2, {"orders": {"0": 20}}, {"clicks": {"0": 4}})
+    assert position(of_script(script, "orders", "clicks")).ends == {("orders", 0): 20, ("clicks", 0): 4}
+    assert position(of_script(script, "clicks")).ends == {("clicks", 0): 4}
+    assert "nothing of users" in reason(of_script(script, "orders", "users"))
+
+
+def test_a_query_without_a_commit_stands_where_it_began(script: dict[str, Written]) -> None:
+    script["archive"].begin(0, {"orders": {"0": 1}})
+    script["counts"].begin(0, {"orders": {"0": 4}})
+    at = position(of_script(script))
+    assert at.ends == {("orders", 0): 1}
+    assert isinstance(at.committed_at_s, Unknown)
+    script["counts"].batch(0, {"orders": {"0": 20}}, at_s=1000.0)
+    at = position(of_script(script))
+    assert (at.ends, at.committed_at_s) == ({("orders", 0): 1}, 1000.0)
+
+
+def test_with_one_query_that_cannot_be_read_nothing_is_known(script: dict[str, Written]) -> None:
+    script["archive"].batch(7, {"orders": {"0": 50}})
+    assert "checkpoint/counts no batch is committed yet" in reason(of_script(script))
+    script["counts"].batch(2, {"orders": {"0": 20}})
+    (script["counts"].folder / "offsets" / "2").write_text("v1")
+    assert "is cut off" in reason(of_script(script))

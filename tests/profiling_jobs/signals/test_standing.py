@@ -272,3 +272,36 @@ def test_a_batch_that_ends_while_we_look_is_told_the_next_time(
     assert look(standing, group, 103.0) == (40, "checkpoint", [4])
     monkeypatch.undo()
     assert look(standing, group, 104.0) == (50, "checkpoint", [5])
+
+
+def test_what_all_queries_of_a_script_have_done_is_told_once(tmp_path: Path, group: Group) -> None:
+    archive, counts = (Query(tmp_path / "checkpoint" / name) for name in ("archive", "counts"))
+    archive.commit(3, 30, at_s=100.0)
+    counts.commit(8, 20, at_s=100.5)
+    standing = Standing(plan(tmp_path / "checkpoint"))
+    assert look(standing, group, 101.0) == (20, "checkpoint", [])
+    archive.commit(4, 60, at_s=101.5)
+    assert look(standing, group, 102.0) == (20, "checkpoint", [])
+    counts.commit(9, 45, at_s=102.5)
+    stand, commits = standing.look(group, now_s=103.0)  # type: ignore[arg-type]
+    assert [(commit.at_s, commit.ends) for commit in commits] == [(102.5, {("orders", 0): 45})]
+    assert isinstance(commits[0].batch, Unknown)
+    assert (stand.source, stand.last_commit_at_s) == ("checkpoint", 102.5)
+    assert look(standing, group, 104.0) == (45, "checkpoint", [])
+
+
+def test_after_one_query_of_a_script_was_rolled_back_the_group_has_to_move(
+    tmp_path: Path, group: Group
+) -> None:
+    archive, counts = (Query(tmp_path / "checkpoint" / name) for name in ("archive", "counts"))
+    for batch in (3, 4):
+        archive.commit(batch, 10 * batch, at_s=100.0)
+        counts.commit(batch, 10 * batch, at_s=100.0)
+    group.end = 40
+    standing = Standing(plan(tmp_path / "checkpoint"))
+    assert look(standing, group, 102.0)[:2] == (40, "checkpoint")
+    counts.forget(4)
+    for now_s in (110.0, 120.0):
+        assert look(standing, group, now_s)[:2] == (30, "checkpoint")
+    group.end = 45
+    assert look(standing, group, 130.0)[:2] == (45, "group")
