@@ -14,6 +14,7 @@ from pathlib import Path
 from profiling_jobs.errors import HeadroomError, Misconfigured
 from profiling_jobs.learning import recorded_history
 from profiling_jobs.ports import Broker
+from profiling_jobs.recording import heads
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.request import Request
 
@@ -35,7 +36,11 @@ def record(means: Means, order: Order) -> Found:
     recordings = means.folder / "recordings"
     began_s = _goes_on(means, order, recordings, seconds=seconds, now_s=clock.now_s())
     if began_s is None:
+        ends = world.broker.ends(sorted(set(job.inputs.values())))
         began_s = math.ceil(clock.now_s())
+        for own, topic in job.inputs.items():
+            folder = recorded_history.folder_of(recordings, order.job, began_s=began_s, own=own)
+            heads.note(folder, {part: end for (of, part), end in ends.items() if of == topic})
     found = {}
     try:
         for own, topic in job.inputs.items():

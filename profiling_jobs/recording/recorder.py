@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from ..driver.orders import write_json
 from ..errors import Misconfigured, NotReady, Unsafe
+from . import heads
 from .recorded import LOCK, SETTLE_S, Recorded, Slice, data_folder, slice_file
 from .request import Copy, Ends, Offsets, Request
 from .slicing import ATTEMPTS, PAUSE_S, Slicing, in_words, portion
@@ -97,7 +98,7 @@ class Recorder:
             self._before = self._offsets.ends()
             for name in ("slices", "data"):
                 (self._folder / name).mkdir(exist_ok=True)
-            self._write_head(from_s, {part: max(at, there[part]) for part, at in first.items()})
+            self._write_head(from_s, heads.beginning(self._folder, first, there))
         recorded = Recorded.read(self._folder)
         if recorded.topic != self._request.topic:
             raise Misconfigured(
@@ -153,7 +154,11 @@ class Recorder:
         self._check_same_topic(position, head)
         starts = {part: max(at, min(there.get(part, 0), goal.get(part, at))) for part, at in position.items()}
         backlog = sum(max(0, goal[part] - starts[part]) for part in goal)
+        missing = sum(starts[part] - at for part, at in position.items())
         if backlog == 0 and over:
+            if missing:  # all that was left: its time is not one in which nothing came
+                gone = Slice(len(recorded.slices), starts, starts, 0, 0, 0, {}, (), missing, seen_s)
+                return self._entered(recorded, gone)
             return recorded if self._goes_on(recorded, starts) else self._end(recorded, "complete")
         most = self._most(recorded)
         if backlog == 0 or (not over and backlog < most and now_s < self._last_slice_s + SLICE_S):
@@ -164,7 +169,6 @@ class Recorder:
             return self._end(recorded, "size limit")
         self._last_slice_s = now_s
         ends = portion({part: (starts[part], max(starts[part], goal[part])) for part in goal}, most=allowed)
-        missing = sum(starts[part] - at for part, at in position.items())
         piece = self._slicing.copied(recorded, starts, ends, missing)
         if later := self._begins_later(recorded, piece):
             shutil.rmtree(data_folder(self._folder, piece.number))
@@ -176,6 +180,9 @@ class Recorder:
         if limit is not None and recorded.bytes + piece.bytes > limit:
             shutil.rmtree(data_folder(self._folder, piece.number))
             return self._end(recorded, "size limit")
+        return self._entered(recorded, piece)
+
+    def _entered(self, recorded: Recorded, piece: Slice) -> Recorded:
         write_json(slice_file(self._folder, piece.number), piece.to_json())
         return replace(recorded, slices=(*recorded.slices, piece))
 

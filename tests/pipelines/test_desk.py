@@ -284,6 +284,30 @@ class TestRecordingAgain:
             assert {one["ended"] for one in done.values()} == {"complete"}
             assert done["users"]["records"] == pytest.approx(60_000, rel=0.002)
 
+    def test_what_a_later_topic_loses_meanwhile_is_not_taken_for_silence(self, tmp_path, monkeypatch):
+        settings = config.parse(
+            TOML.replace('{events = "in"}', '{events = "in", users = "who"}'), environment={}
+        )
+        with (
+            world.opened(settings, tmp_path, since_s=time.time()) as there,
+            HereDesk(there, settings, tmp_path) as desk,
+        ):
+            there.pace.set(SPEED)
+            Office(there, desk, desk, tmp_path).launched(rate_rps=500.0)
+            there.flow("who", 1500.0)
+            starts = type(there.broker).starts
+
+            def short_retention(broker, topics):
+                """Nothing is left of the second topic once the first one was recorded."""
+                first_is_over = any(tmp_path.glob("recordings/orders/*-events/ended.json"))
+                return broker.ends(topics) if topics == ["who"] and first_is_over else starts(broker, topics)
+
+            monkeypatch.setattr(type(there.broker), "starts", short_retention)
+            done = carried_out(desk, "record", "orders", seconds=20)["recordings"]
+            assert done["events"]["missing"] == 0
+            assert done["users"]["missing"] >= 30_000
+            assert isinstance(workload_history.history(there.store, "orders"), Unknown)
+
     def test_a_size_limit_is_its_end(self, office):
         office.launched(rate_rps=500.0)
         first, lines = self.again(office, max_bytes=25_000)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from models.quantities import Misuse, Unknown
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.recording import recorder, slicing
+from profiling_jobs.recording import heads, recorder, slicing
 from profiling_jobs.recording.recorded import Recorded, data_folder
 from profiling_jobs.recording.recorder import Recorder
 from profiling_jobs.recording.request import Request
@@ -66,9 +66,9 @@ class Topic:
         self.timestamps[part] = [stamp(number, at) for number, at in enumerate(self.arrived[part])]
 
     def at(self, at_s: float) -> dict[int, int]:
-        ends = self.ends()
+        left, ends = self.deleted, self.ends()
         return {
-            part: next((index for index in range(ends[part]) if times[index] >= at_s), ends[part])
+            part: next((index for index in range(left[part], ends[part]) if times[index] >= at_s), ends[part])
             for part, times in enumerate(self.timestamps)
         }
 
@@ -276,6 +276,58 @@ def test_records_that_retention_took_first_are_counted_and_the_rate_is_unknown(t
     assert recorded.missing == 30
     assert "retention deleted 30 records" in recorded.rate_rps().reason  # type: ignore[union-attr]
     assert len(offsets(recorded)) == len(expected(topic)) - 30
+
+
+def test_when_retention_took_all_that_was_left_it_was_not_silent(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    topic.troubles = [None, None, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, folder).run()
+    kept = Recorded.read(folder)
+    topic.now = FROM_S + 60.0
+    topic.deleted = topic.ends()
+    recorded = recording(topic, folder).run()
+    assert (recorded.ended, recorded.records) == ("complete", kept.records)
+    assert recorded.missing == sum(topic.ends().values()) - sum(kept.ends.values()) > 0
+    assert "retention deleted" in recorded.rate_rps().reason  # type: ignore[union-attr]
+    assert Recorded.read(folder) == recorded
+    assert recording(topic, folder).run() == recorded, "there is nothing left to do"
+
+
+def until(topic: Topic, at_s: float) -> dict[int, int]:
+    return {part: sum(at < at_s for at in times) for part, times in enumerate(topic.timestamps)}
+
+
+@pytest.mark.parametrize("gone_until_s", [10.0, 30.0])
+def test_what_retention_took_before_a_topic_had_its_turn_was_not_silent(
+    tmp_path: Path, gone_until_s: float
+) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    heads.note(folder, until(topic, FROM_S - 0.5))
+    topic.now = FROM_S + 40.0
+    topic.deleted = until(topic, FROM_S + gone_until_s)
+    recorded = recording(topic, folder, from_s=FROM_S).run()
+    assert recorded.ended == "complete"
+    assert recorded.missing == 3 * 20 * min(gone_until_s + 0.5, 25.5)
+    assert "retention deleted" in recorded.rate_rps().reason  # type: ignore[union-attr]
+
+
+def test_what_retention_took_from_before_a_recording_is_not_missed(tmp_path: Path) -> None:
+    topic, folder = steady(), tmp_path / "r"
+    heads.note(folder, until(topic, FROM_S - 0.5))
+    topic.now = FROM_S + 40.0
+    topic.deleted = until(topic, FROM_S - 0.2)
+    recorded = recording(topic, folder, from_s=FROM_S).run()
+    assert (sorted(offsets(recorded)), recorded.missing) == (expected(topic), 0)
+
+
+def test_a_topic_that_was_emptied_long_ago_was_silent(tmp_path: Path) -> None:
+    topic, folder = Topic([[FROM_S - 900.0] * 5, [FROM_S - 900.0, FROM_S + 3.5]]), tmp_path / "r"
+    topic.deleted = {0: 5, 1: 1}
+    heads.note(folder, topic.ends())
+    topic.now = FROM_S + 40.0
+    _, rate = recording(topic, folder, from_s=FROM_S).run().rate_rps()  # type: ignore[misc]
+    assert (rate.size, rate.sum()) == (20, 1.0)
 
 
 def test_a_partition_that_is_added_is_recorded_from_its_beginning(tmp_path: Path) -> None:
