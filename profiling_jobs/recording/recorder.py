@@ -6,7 +6,8 @@ crash what was not entered is deleted and copied again from the same offsets. No
 broker: the recording knows by itself where it stands.
 
 The recording covers whole seconds by broker timestamp: [from, until) is translated into offsets by the
-broker, the end only once it is over. The broker answers with the first record that is stamped so late, and
+broker, the end only once it is over, which is later where timestamps are behind our clock
+(profiling_jobs.recording.delays). The broker answers with the first record that is stamped so late, and
 that may be a stray one (profiling_jobs.recording.stamps): both ends are where most records turn. It stops at
 a size limit before the limit is passed, and when the disk is full it says how far it came and can go on once
 there is room.
@@ -20,19 +21,22 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from ..driver.orders import write_json
 from ..errors import Misconfigured, NotReady, Unsafe
 from . import heads
+from .delays import Delays
 from .recorded import LOCK, SETTLE_S, Recorded, Slice, data_folder, slice_file
 from .request import Copy, Ends, Offsets, Request
 from .slicing import ATTEMPTS, PAUSE_S, Slicing, in_words, portion
-from .stamps import CLOCKS_S, in_log_order, turn
+from .stamps import CLOCKS_S, Whole, in_log_order, turn
 
 SLICE_S = 5.0  # judgement: a slice costs about a second beside its records, and is what a crash loses
 SLICE_RECORDS = 250_000  # judgement: with …
@@ -71,6 +75,7 @@ class Recorder:
         self._all: Ends | None = None
         """What had arrived when the time was over: the rest came too late, whatever its timestamps say."""
         self._look = LOOK_RECORDS
+        self._delays = Delays()
 
     def run(self) -> Recorded:
         """Record until the time is over or the size is reached. Run again, it goes on where it stopped."""
@@ -138,13 +143,13 @@ class Recorder:
         if recorded.ended:
             return recorded
         now_s, position = self._now_s(), recorded.ends
-        over = now_s >= recorded.until_s + SETTLE_S
         at, head, there = self._patiently(recorded, lambda: self._asked(recorded.until_s))
+        self._delays.begin(head, now_s)
+        over = now_s >= self._delays.all_there_s(recorded.until_s)
         seen_s = self._now_s()
         if now_s + CLOCKS_S <= recorded.until_s:
             self._sure = head
-        if over and self._all is None:
-            self._all = head
+        self._all = (self._all or head) if over else None
         most_yet = self._all or head
         goal = {
             part: min(max(end, self._sure.get(part, 0)), most_yet.get(part, 0)) for part, end in at.items()
@@ -170,7 +175,9 @@ class Recorder:
         self._last_slice_s = now_s
         ends = portion({part: (starts[part], max(starts[part], goal[part])) for part in goal}, most=allowed)
         piece = self._slicing.copied(recorded, starts, ends, missing)
-        if later := self._begins_later(recorded, piece):
+        read = in_log_order(piece.files(self._folder))
+        self._delays.saw(read, seen_s=seen_s)
+        if later := self._begins_later(recorded, piece, read):
             shutil.rmtree(data_folder(self._folder, piece.number))
             first = {**recorded.first, **later}
             self._write_head(recorded.from_s, first)
@@ -190,20 +197,23 @@ class Recorder:
         goal = self._offsets.at(until_s)
         return goal, self._offsets.ends(), self._offsets.starts()
 
-    def _begins_later(self, recorded: Recorded, piece: Slice) -> dict[int, int]:
+    def _begins_later(
+        self, recorded: Recorded, piece: Slice, read: Mapping[int, tuple[Whole, Whole]]
+    ) -> dict[int, int]:
         """Where partitions of which nothing is recorded yet turn, if this slice would begin too early."""
         from_us = round(recorded.from_s * 1e6)
-        new = {
-            part
-            for part, at in recorded.first.items()
-            if piece.starts.get(part) == at < self._before.get(part, 0)
-        }
         found = {}
-        for part, (offsets, times) in (in_log_order(piece.files(self._folder)) if new else {}).items():
-            early = turn(times, from_us) if part in new else 0
-            if early:
-                turns = int(offsets[early]) if early < offsets.size else piece.ends[part]
-                found[part] = min(turns, self._before[part])
+        for part, (offsets, times) in read.items():
+            at, before = piece.starts[part], self._before.get(part, 0)
+            early = turn(times, from_us) if recorded.first.get(part) == at else 0
+            if not early:
+                continue
+            turns = int(offsets[early]) if early < offsets.size else piece.ends[part]
+            early_s = (from_us - float(np.median(times[:early]))) / 1e6
+            if early_s <= CLOCKS_S and not self._delays.is_long(part):  # stamped late, as all that follow are
+                found[part] = turns
+            elif at < before:
+                found[part] = min(turns, before)
         return found
 
     def _goes_on(self, recorded: Recorded, starts: Ends) -> bool:

@@ -490,3 +490,49 @@ def test_what_is_stamped_a_little_early_does_not_blur_the_edges(tmp_path: Path) 
     assert (first, rate.size) == (FROM_S, 20)
     assert rate.mean() == pytest.approx(200.0, rel=0.01)
     assert np.abs(rate - 200.0).max() < 20.0
+
+
+def behind(topic: Topic, *seconds: float) -> Topic:
+    """The same topic with timestamps so far behind our clock, partition by partition."""
+    for part, late_s in enumerate(seconds):
+        topic.said(part, lambda number, at, late_s=late_s: at - late_s)  # type: ignore[misc]
+    return topic
+
+
+@pytest.mark.parametrize("late_s", [(3.0,) * 3, (8.0,) * 3, (30.0,) * 3, (0.0, 8.0, 30.0), (0.4, 2.0, 55.0)])
+@pytest.mark.parametrize("session_s", [0.0, 15.0, 25.0, 45.0])
+def test_timestamps_a_little_behind_our_clock_change_no_rate(
+    tmp_path: Path, late_s: tuple[float, ...], session_s: float
+) -> None:
+    topic = behind(steady(seconds=120.0), *late_s)
+    topic.now = FROM_S + session_s
+    recorded = recording(topic, tmp_path / "r", from_s=FROM_S).run()
+    assert sorted(offsets(recorded)) == expected(topic)
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.size) == (FROM_S, 20)
+    assert rate.max() <= 1.1 * rate.mean()
+    assert rate.mean() == pytest.approx(60.0, rel=0.01)
+    assert topic.now < FROM_S + max(20.0 + max(late_s), session_s + 10.0) + 5.0
+
+
+@pytest.mark.parametrize("dies_after", [2, 6, 9])
+def test_a_recording_whose_timestamps_are_behind_is_gone_on_with(tmp_path: Path, dies_after: int) -> None:
+    topic = behind(steady(seconds=120.0), 8.0, 8.0, 8.0)
+    topic.troubles = [*[None] * dies_after, Killed()]
+    with pytest.raises(Killed):
+        recording(topic, tmp_path / "r").run()
+    recorded = recording(topic, tmp_path / "r").run()
+    assert sorted(offsets(recorded)) == expected(topic)
+    first, rate = recorded.rate_rps()  # type: ignore[misc]
+    assert (first, rate.tolist()) == (FROM_S, [60.0] * 20)
+
+
+@pytest.mark.parametrize(("began_s", "took_s"), [(22.0, 12.0), (100.0, 3.0)])
+def test_what_waited_for_us_is_not_taken_for_stamped_late(
+    tmp_path: Path, began_s: float, took_s: float
+) -> None:
+    topic = Topic([[FROM_S + 2.5], [FROM_S + 3.5]])
+    topic.now = FROM_S + began_s
+    recorded = recording(topic, tmp_path / "r", from_s=FROM_S).run()
+    assert recorded.records == 2
+    assert topic.now < FROM_S + began_s + took_s
