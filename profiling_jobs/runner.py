@@ -72,7 +72,8 @@ class Driver:
         if spark is None or executors is None:
             return {**known, "state": "starting", "executors": [], "queries": []}
         queries = [
-            {"id": str(one.id), "run_id": str(one.runId), "name": one.name} for one in spark.streams.active
+            {"id": str(one.id), "run_id": str(one.runId), "name": one.name}
+            for one in sorted(spark.streams.active, key=lambda one: str(one.id))
         ]
         ids = executors.ids()
         return {
