@@ -168,13 +168,14 @@ class Owner:
             except OSError as error:
                 raise Misconfigured(words[0], f"cannot be started: {error}") from error
         self._children[child.pid] = child
-        started = identify(child.pid)
-        # One that has ended already is still ours to name; its start time no longer matters.
-        process = Process(child.pid, started.started_ticks if started else 0, role, tuple(words))
         try:
+            started = identify(child.pid)
+            # One that has ended already is still ours to name; its start time no longer matters.
+            process = Process(child.pid, started.started_ticks if started else 0, role, tuple(words))
             records.write(self.folder, self.id, process, log=self.log(role))
-        except OSError as error:
-            end([process], grace_s=0.0)
+        except (OSError, NotReady) as error:
+            child.kill()
+            child.wait()
             raise NotReady(f"{role} was not started, it could not be recorded: {error}") from error
         return process
 

@@ -7,6 +7,9 @@ cannot be reused in between.
 
 Children that we never saw (executors of a worker, Python workers of an executor) inherit HEADROOM_OWNER, and
 are found by reading /proc/*/environ. Linux only.
+
+Where the kernel cannot answer just now, as without a file handle or memory left, the question is NotReady,
+and a process that is known counts as alive.
 """
 
 from __future__ import annotations
@@ -16,15 +19,18 @@ import select
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from profiling_jobs.errors import NotReady
 
 OWNER = "HEADROOM_OWNER"
 ROLE = "HEADROOM_ROLE"
 PROC = Path("/proc")
 KILL_WAIT_S = 5.0  # judgement: only a process in an uninterruptible system call outlives SIGKILL for longer
+NOT_OURS_TO_JUDGE = (FileNotFoundError, ProcessLookupError, PermissionError)  # gone meanwhile, or another's
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,11 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs. A zombie does not: only its exit code is left."""
-        return not _over(self._state())
+        """Whether it still runs, as far as can be seen. A zombie does not: only its exit code is left."""
+        try:
+            return not _over(self._state())
+        except NotReady:  # whoever takes a living one for dead runs a second one beside it
+            return True
 
     @property
     def frozen(self) -> bool:
@@ -49,7 +58,7 @@ class Process:
     def signal(self, number: int) -> bool:
         """Send a signal; False when the process is gone, whoever has its pid now."""
         with suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
+            handle = _opened(self.pid)
             try:
                 if self.alive:
                     signal.pidfd_send_signal(handle, number)
@@ -61,7 +70,7 @@ class Process:
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended within the time."""
         try:
-            handle = os.pidfd_open(self.pid)
+            handle = _opened(self.pid)
         except ProcessLookupError:
             return True
         try:
@@ -163,16 +172,33 @@ def _outlive(processes: Iterable[Process], timeout_s: float) -> list[Process]:
 
 
 def _pids() -> Iterator[int]:
-    for entry in os.listdir(PROC):
+    with _answered("the processes of this machine"):
+        entries = os.listdir(PROC)
+    for entry in entries:
         if entry.isdigit():
             yield int(entry)
 
 
 def _read(pid: int, name: str) -> bytes:
-    # Gone meanwhile, or somebody else's: neither is ours to judge.
-    with suppress(OSError):
+    with _answered(f"process {pid}"), suppress(*NOT_OURS_TO_JUDGE):
         return (PROC / str(pid) / name).read_bytes()
     return b""
+
+
+def _opened(pid: int) -> int:
+    """A handle on whoever has this pid; ProcessLookupError when nobody has."""
+    with _answered(f"process {pid}", expected=(ProcessLookupError,)):
+        return os.pidfd_open(pid)
+
+
+@contextmanager
+def _answered(what: str, *, expected: tuple[type[OSError], ...] = ()) -> Iterator[None]:
+    try:
+        yield
+    except expected:
+        raise
+    except OSError as error:
+        raise NotReady(f"{what} cannot be looked at just now ({error.strerror}): try again") from error
 
 
 def _over(state: str) -> bool:
@@ -199,6 +225,6 @@ def _environ(pid: int) -> dict[bytes, bytes]:
 
 
 def _namespace(pid: int | str) -> str:
-    with suppress(OSError):
+    with _answered(f"process {pid}"), suppress(*NOT_OURS_TO_JUDGE):
         return os.readlink(PROC / str(pid) / "ns" / "pid")
     return ""

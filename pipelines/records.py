@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from profiling_jobs.errors import NotReady
+
 from .processes import Process
 
 
@@ -39,8 +41,12 @@ def write(folder: Path, owner: str, process: Process, *, log: Path) -> None:
 
 def read(folder: Path, owner: str) -> tuple[Process, ...]:
     """Every process that was noted down for this owner, dead ones too."""
-    notes = sorted((folder / "processes").glob("*.json"))
-    found = (_process(note, owner) for note in notes)
+    try:
+        boot = _boot()
+        notes = sorted((folder / "processes").glob("*.json"))
+        found = [_process(note, owner, boot=boot) for note in notes]
+    except OSError as error:  # no file handle left, perhaps: a note that is left out would be a dead process
+        raise NotReady(f"what runs in {folder} cannot be read just now ({error}): try again") from error
     return tuple(process for process in found if process is not None)
 
 
@@ -59,19 +65,19 @@ def _path(folder: Path, process: Process) -> Path:
     return folder / "processes" / f"{process.role}-{process.pid}.json"
 
 
-def _process(note: Path, owner: str) -> Process | None:
+def _process(note: Path, owner: str, *, boot: str) -> Process | None:
     try:
         data: dict[str, Any] = json.loads(note.read_text())
         if data["owner"] != owner:
             return None
         process = Process(int(data["pid"]), int(data["started_ticks"]), data["role"], tuple(data["command"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
         return None
     # Start times count from the boot: after a reboot the pair may be somebody else's.
-    return process if data.get("boot") == _boot() else replace(process, started_ticks=-1)
+    return process if data.get("boot") == boot else replace(process, started_ticks=-1)
 
 
 def _boot() -> str:
-    with suppress(OSError):
+    with suppress(FileNotFoundError, PermissionError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -328,6 +329,54 @@ def test_a_torn_record_is_ignored_and_tidied_away(folder: Path, text: str) -> No
     (folder / "processes" / "worker-2.part").write_text(text)
     assert cleanup(folder) == ()
     assert list((folder / "processes").iterdir()) == []
+
+
+@contextmanager
+def no_file_handle_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, hard))
+    held = []
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for handle in held:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_moment_without_file_handles_is_nobodys_death(folder: Path) -> None:
+    with Owner(folder) as owner:
+        process = owner.start("driver.orders", SLEEP)
+        with no_file_handle_left():
+            questions: dict[str, Callable[[], object]] = {
+                "running": owner.running,
+                "everything": owner.everything,
+                "wait": lambda: process.wait(0.0),
+                "signal": lambda: process.signal(signal.SIGCONT),
+                "marked": lambda: marked(owner.id),
+                "identify": lambda: identify(process.pid),
+            }
+            for name, question in questions.items():
+                with pytest.raises(NotReady, match="Too many open files"):
+                    pytest.fail(f"{name} says {question()}")
+            assert process.alive
+        assert owner.running() == (process,)
+
+
+def test_what_cannot_be_identified_after_its_start_does_not_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing_left(pid: int) -> Process:
+        raise NotReady("Too many open files")
+
+    with Owner(folder) as owner:
+        monkeypatch.setattr("pipelines.owner.identify", nothing_left)
+        with pytest.raises(NotReady, match="worker was not started"):
+            owner.start("worker", SLEEP)
+        assert marked(owner.id) == ()
 
 
 def test_a_zombie_counts_as_ended(folder: Path) -> None:
