@@ -25,7 +25,7 @@ from profiling_jobs.loop.ground import Loop
 from profiling_jobs.signals.sampler import EVERY_S, Sampler
 
 from . import batch_tasks, job_plans, timetable
-from .desk import Json, checked
+from .desk import Json, Say, checked
 from .desk_means import Means
 from .desk_orders import Orders
 from .desk_work import WORK, alone
@@ -39,7 +39,10 @@ from .world import World
 class HereDesk:
     """The desk of the process that owns the jobs."""
 
-    def __init__(self, world: World, settings: Settings, folder: Path) -> None:
+    def __init__(
+        self, world: World, settings: Settings, folder: Path, *, say: Say = lambda line: None
+    ) -> None:
+        """`say`: told of samples that could not be taken."""
         metrics = one_at_a_time(world.metrics)
         self._world = world = replace(world, metrics=metrics)
         self._settings, self._folder = settings, folder
@@ -48,10 +51,9 @@ class HereDesk:
         self._unsampled: Counter[str] = Counter()
         self._turn = threading.Lock()
         self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in settings.jobs}
-        self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s)
+        self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s, say=say)
         self._sampling: threading.Thread | None = None
         self._closing = threading.Event()
-        self._failed: BaseException | None = None
         self.champions = ChampionsInCharge(folder, lambda: settings.jobs)
         self.loop = Loop(
             store=world.store,
@@ -101,8 +103,6 @@ class HereDesk:
 
     def evaluate(self, job: str) -> Json:
         self._check(job)
-        if self._failed is not None:
-            raise self._failed
         with self._evaluating[job], self._world.taking_part():
             found = evaluation.evaluate(
                 job,
@@ -217,10 +217,6 @@ class HereDesk:
         with self._world.taking_part():
             while not self._closing.is_set():
                 began_s = clock.now_s()
-                try:
-                    self._sampler.round()
-                except BaseException as error:  # noqa: BLE001 - told to whoever asks, instead of ending unseen
-                    self._failed = error
-                    return
+                self._sampler.round()
                 took_s = max(0.0, clock.now_s() - began_s)  # a clock that went back is not waited for
                 clock.sleep(max(0.05 * EVERY_S, EVERY_S - took_s))

@@ -68,7 +68,7 @@ def served(
                 there.store, name, owner.folder / "recordings", inputs=job.inputs
             ):
                 say(line)
-        desk = stack.enter_context(HereDesk(there, settings, owner.folder))
+        desk = stack.enter_context(HereDesk(there, settings, owner.folder, say=say))
         pages = Pages(owner, settings, file=file, say=say)
         stack.callback(closed_quietly, pages)
         server = DeskServer(desk, owner.folder)

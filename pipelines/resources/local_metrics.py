@@ -129,7 +129,13 @@ class LocalMetrics:
                 result[name] = error
         for name, job in jobs.items():
             self._ask(name, job)
-        stands = {name: self._look(job) for name, job in jobs.items()}
+        stands: dict[str, Stand] = {}
+        for name in tuple(jobs):
+            try:
+                stands[name] = self._look(jobs[name])
+            except OSError as error:  # a network disk, say: the others have their checkpoints elsewhere
+                result[name] = NotReady(f"its progress cannot be read just now ({error}): try again")
+                del jobs[name]
         heads = self._heads({name: job.standing.topics for name, job in jobs.items()})
         self._hear(jobs.values())
         for name, job in jobs.items():
@@ -189,13 +195,13 @@ class LocalMetrics:
         executors: tuple[ExecutorSample, ...] | Unknown
         try:
             run_id = self._deployments.status(name).run_id
-        except HeadroomError as error:
+        except (HeadroomError, OSError) as error:
             run_id = Unknown(str(error))
         try:
             readings = self._executors.read(name)
             share = self._executors.processors_per_slot()
             executors = meter.update(self._clock(), readings, processors_per_slot=share)
-        except HeadroomError as error:
+        except (HeadroomError, OSError) as error:
             executors = Unknown(str(error))
         return _Slow(self._clock(), run_id, executors)
 

@@ -1,8 +1,8 @@
 """How are samples taken at a steady pace, without anybody waiting for them?
 
 One thread samples every job once a second and puts the samples on their timelines; a round that takes longer
-delays the next one, rounds are not made up for. What cannot be read leaves a gap with its reason, and so does
-a clock that goes back.
+delays the next one, rounds are not made up for. What cannot be read leaves a gap with its reason, and so do
+a clock that goes back and a round that fails in whatever way: the next one tries again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from models.quantities import Unknown
 
-from ..errors import HeadroomError
+from ..errors import HeadroomError, NotReady
 from ..ports import Metrics, Sample
 from . import clock_back
 from .timeline import Timeline
@@ -55,7 +55,9 @@ class Sampler:
         *,
         every_s: float = EVERY_S,
         clock: Callable[[], float] = time.time,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
+        """`say`: told of a round that failed, once for each reason."""
         self._metrics = metrics
         self._names = names
         self._every_s = every_s
@@ -64,7 +66,8 @@ class Sampler:
         self._turn = threading.RLock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failed: BaseException | None = None
+        self._say = say
+        self._said = ""
 
     def start(self) -> None:
         """Sample from now on."""
@@ -93,34 +96,40 @@ class Sampler:
     def reading(self, name: str) -> Iterator[Timeline]:
         """The timeline of a job, which stands still meanwhile."""
         with self._turn:
-            if self._failed is not None:
-                raise self._failed
             yield self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
 
     def round(self) -> None:
         """Sample every job once, now."""
-        names = tuple(self._names())
-        for name, found in sampled(self._metrics, names).items():
-            with self._turn:
-                timeline = self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
-                if isinstance(found, HeadroomError):
-                    timeline.miss(self._clock(), str(found))
-                else:
-                    self._timelines[name] = _with(timeline, found)
+        names = tuple(self._timelines)
+        try:
+            names = tuple(self._names())
+            for name, found in sampled(self._metrics, names).items():
+                self._take(name, found)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong once, jobs are watched for days
+            failed = NotReady(f"a round of samples failed ({type(error).__name__}: {error})")
+            for name in names:
+                self._take(name, failed)
+            if str(failed) != self._said:
+                self._said = str(failed)
+                self._say(f"{failed}; the next ones are tried")
 
     def forget(self, name: str) -> None:
         """Drop the timeline of a job that is gone."""
         with self._turn:
             self._timelines.pop(name, None)
 
+    def _take(self, name: str, found: Sample | HeadroomError) -> None:
+        with self._turn:
+            timeline = self._timelines.setdefault(name, Timeline(kept_s=KEPT_S))
+            if isinstance(found, HeadroomError):
+                timeline.miss(self._clock(), str(found))
+            else:
+                self._timelines[name] = _with(timeline, found)
+
     def _work(self) -> None:
         due = time.monotonic()
         while not self._closing.is_set():
-            try:
-                self.round()
-            except BaseException as error:  # noqa: BLE001 - told to whoever reads, instead of ending unseen
-                self._failed = error
-                return
+            self.round()
             due = max(due + self._every_s, time.monotonic())
             self._closing.wait(due - time.monotonic())
 

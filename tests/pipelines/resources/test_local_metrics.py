@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,6 +55,7 @@ class Jobs:
         self.folder = folder
         self.plans: dict[str, Plan] = {}
         self.dead = False
+        self.broken: OSError | None = None
         self.hang = threading.Event()
         self.hang.set()
         self.cpu_s = 0.0
@@ -81,6 +84,8 @@ class Jobs:
         return Status("running", 1, 1, "run-1")
 
     def read(self, name: str) -> tuple[ExecutorReading, ...]:
+        if self.broken is not None:
+            raise self.broken
         if self.dead:
             return ()
         self.cpu_s += 2.0
@@ -139,6 +144,37 @@ def test_a_topic_that_is_not_there_harms_only_its_own_job(metrics: LocalMetrics,
     assert "there is no 'nobody' here" in str(found["nobody"])
     with pytest.raises(Misconfigured, match="no-such-topic"):
         metrics.sample("lost")
+
+
+def test_a_checkpoint_on_a_disk_that_stumbles_harms_only_its_own_job(
+    metrics: LocalMetrics, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("orders", "clicks"):
+        jobs.commit(name, 0, name, 0)
+    metrics.sample_all(["orders", "clicks"])
+    jobs.commit("orders", 1, "orders", 0)
+    listed, there = os.listdir, []
+
+    def listdir(folder: Path) -> list[str]:
+        there.append(folder)
+        if folder == jobs.folder / "orders" / "commits" and there.count(folder) == 2:  # for its commits
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return listed(folder)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    found = metrics.sample_all(["orders", "clicks"])
+    assert "Stale file handle" in str(found["orders"])
+    assert isinstance(found["clicks"], Sample)
+    assert isinstance(metrics.sample("orders"), Sample)
+
+
+def test_processes_that_cannot_be_listed_leave_lag_known(metrics: LocalMetrics, jobs: Jobs) -> None:
+    jobs.commit("clicks", 0, "clicks", 0)
+    jobs.broken = OSError(errno.EMFILE, "Too many open files")
+    found = metrics.sample("clicks")
+    assert found.lag_records == 0
+    assert isinstance(found.executors, Unknown)
+    assert "Too many open files" in found.executors.reason
 
 
 def test_a_silent_broker_is_not_ready_and_no_commit_is_lost_meanwhile(

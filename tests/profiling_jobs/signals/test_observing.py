@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from profiling_jobs.errors import HeadroomError, NotReady
 from profiling_jobs.ports import Commit, ExecutorSample, Offsets, Sample, Status
 from profiling_jobs.signals.observing import observation
 from profiling_jobs.signals.sampler import Sampler
-from profiling_jobs.signals.timeline import Timeline
+from profiling_jobs.signals.timeline import Gap, Timeline
 
 pytestmark = pytest.mark.fast
 
@@ -176,6 +177,8 @@ class Jobs:
 
 class AtOnce(Jobs):
     def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
+        if self.broken is not None:
+            raise self.broken
         self.at_s += 1.0
         return {n: NotReady("the broker is away") if n == "dark" else sample(self.at_s) for n in names}
 
@@ -240,10 +243,39 @@ def test_the_sampler_goes_on_by_itself_and_ends_when_closed() -> None:
     assert threading.active_count() == before
 
 
-def test_a_bug_in_the_metrics_is_not_silence() -> None:
-    jobs = Jobs()
-    jobs.broken = RuntimeError("a bug")
-    with Sampler(jobs, lambda: ["light"], every_s=0.01) as sampler:
-        until(lambda: sampler._failed is not None)
-        with pytest.raises(RuntimeError, match="a bug"), sampler.reading("light"):
-            pass
+def test_what_nobody_foresaw_costs_the_rounds_that_it_spoils_and_is_said_once() -> None:
+    jobs, said = AtOnce(), list[str]()
+    sampler = Sampler(jobs, lambda: ["light"], clock=lambda: 7.0, say=said.append)
+    sampler.round()
+    jobs.broken = OSError(errno.EMFILE, "Too many open files")
+    sampler.round()
+    sampler.round()
+    jobs.broken = None
+    sampler.round()
+    why = "a round of samples failed (OSError: [Errno 24] Too many open files)"
+    with sampler.reading("light") as light:
+        assert list(light.times_s(0.0, 9.0)) == [1.0, 2.0]
+        assert [gap.reason for gap in light.gaps] == [why, why]
+    assert said == [f"{why}; the next ones are tried"]
+
+
+def test_nor_does_it_matter_where_the_jobs_come_from() -> None:
+    jobs, broken = Jobs(), [False]
+
+    def names() -> list[str]:
+        if broken[0]:
+            raise RuntimeError("a bug")
+        return ["light"]
+
+    with Sampler(jobs, names, every_s=0.01) as sampler:
+        until(lambda: jobs.at_s > 1.0)
+        broken[0] = True
+        until(lambda: bool(gaps_of(sampler)))
+        broken[0], before = False, jobs.at_s
+        until(lambda: jobs.at_s > before + 1.0)
+    assert gaps_of(sampler)[0].reason == "a round of samples failed (RuntimeError: a bug)"
+
+
+def gaps_of(sampler: Sampler) -> tuple[Gap, ...]:
+    with sampler.reading("light") as light:
+        return light.gaps
