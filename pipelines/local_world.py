@@ -103,6 +103,8 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
                     owner.stop(process)
             with suppress(Misconfigured):  # it was never launched
                 deployments.forget(name)
+            metrics.forget(name)
+            executors.forget(name)
             replays = owner.folder / "replays"
             files = checkpoints / f"{name}{BESIDE}"
             for left in (replays / name, *replays.glob(f"{name}.*"), checkpoints / name, files):

@@ -76,6 +76,12 @@ class LocalExecutors:
         application = max(one.application_id for one in ours)
         return self._address(application), application
 
+    def forget(self, name: str) -> None:
+        """Give the connection to the driver of a job that is gone back."""
+        page = self._pages.pop(name, None)
+        if page is not None:
+            page.close()
+
     def close(self) -> None:
         """Give the connections back."""
         for page in self._pages.values():
@@ -160,6 +166,8 @@ class LocalExecutors:
                     if BACKEND in one.command
                 )
                 self._passed = (self._clock(), ProcessTable.read(), found)
+                for gone in set(self._first_tasks) - {_name(one) for one in found}:
+                    self._first_tasks.pop(gone, None)
             return self._passed
 
 

@@ -105,6 +105,12 @@ class LocalMetrics:
     ) -> None:
         self.close()
 
+    def forget(self, name: str) -> None:
+        """Drop what is remembered of a job that is gone, once nobody reads its executors any more."""
+        job = self._jobs.pop(name, None)
+        if job is not None and job.asked is not None:
+            wait([job.asked], timeout=SLOW_WAIT_S)
+
     def sample(self, name: str) -> Sample:
         """One job now. An unknown name or topic is Misconfigured, a silent broker NotReady."""
         found = self.sample_all([name])[name]

@@ -80,6 +80,8 @@ class Timeline:
 
     def __init__(self, *, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
+        self._late_s = 0.1 * kept_s
+        """What is too old goes this much later: many at once, not one by one."""
         self._points: list[Point] = []
         self._gaps: list[Gap] = []
         self._done: list[Done] = []
@@ -119,6 +121,7 @@ class Timeline:
     def miss(self, at_s: float, reason: str) -> None:
         """Nothing could be read now."""
         self._gaps.append(Gap(at_s, reason))
+        self._forget_gaps(at_s - self._kept_s)
 
     # ------------------------------------------------------------------------------------ over a span
 
@@ -270,9 +273,14 @@ class Timeline:
         return bisect_right(self._points, at_s, key=lambda point: point.at_s)
 
     def _forget(self, before_s: float) -> None:
-        if self._points[0].at_s < before_s - 0.1 * self._kept_s:  # in one go, not one by one
+        if self._points[0].at_s < before_s - self._late_s:
             del self._points[: self._first(before_s)]
             self._done = [done for done in self._done if done.at_s >= before_s]
+        self._forget_gaps(before_s)
+
+    def _forget_gaps(self, before_s: float) -> None:
+        """Also where nothing can be read for days, as of a topic that is not there."""
+        if self._gaps and self._gaps[0].at_s < before_s - self._late_s:
             self._gaps = [gap for gap in self._gaps if gap.at_s >= before_s]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import config, job_plans, local_world, replays, world
 from pipelines.owner import Owner, cleanup
-from pipelines.resources import broker_watch, kafka, kafka_broker, spark
+from pipelines.resources import broker_watch, kafka, kafka_broker, local_executors, local_metrics, spark
 from pipelines.resources.deployment_records import Record, Records
 from pipelines.settings import BrokerSettings
 from profiling_jobs import brokers
@@ -195,6 +195,17 @@ def test_what_is_forgotten_of_a_copy_is_never_a_job(tmp_path, monkeypatch):
         here.forget("orders-p2")
         assert [record.plan for record in Records(tmp_path / "deployments").all()] == [live]
     assert (Path(live.checkpoint).exists(), Path(copy.checkpoint).exists()) == (True, False)
+
+
+def test_what_is_remembered_of_a_copy_is_forgotten_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
+    forgotten = []
+    for kind in (local_metrics.LocalMetrics, local_executors.LocalExecutors):
+        monkeypatch.setattr(kind, "forget", lambda self, name: forgotten.append((type(self).__name__, name)))
+    found = config.parse('[brokers]\nbootstrap = "h:1"\n', environment={})
+    with world.opened(found, tmp_path) as there:
+        there.forget("orders-p1")
+    assert forgotten == [("LocalMetrics", "orders-p1"), ("LocalExecutors", "orders-p1")]
 
 
 @pytest.mark.fast

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from models.quantities import Unknown
 from pipelines.owner import Owner
-from pipelines.processes import Process
+from pipelines.processes import Process, identify
+from pipelines.resources import local_executors
 from pipelines.resources.local_executors import LocalExecutors
-from pipelines.resources.spark import ExecutorProcess, LocalSpark
+from pipelines.resources.spark import BACKEND, ExecutorProcess, LocalSpark
 from profiling_jobs.signals.process_times import ProcessTable, Times
 from profiling_jobs.signals.spark_page import Work
 
@@ -95,6 +97,49 @@ def test_the_first_finished_task_is_noticed_and_remembered(machine: Machine) -> 
     machine.now_s += 5.0
     machine.page = DARK
     assert [one.first_task_at_s for one in machine.read("orders")] == [noticed, noticed]
+
+
+def test_of_a_job_that_is_gone_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, closed = [[("orders-p1", "app-2", 0), ("orders", "app-1", 0)], [("orders", "app-1", 0)]], []
+
+    class Page:
+        def __init__(self, url: str, application_id: str) -> None:
+            self.application_id = application_id
+
+        def read(self) -> Mapping[str, Work]:
+            return work(0)
+
+        def close(self) -> None:
+            closed.append(self.application_id)
+
+    def processes(owner: str) -> list[Process]:
+        return [
+            Process(
+                os.getpid(), own_start, f"executor.{job}", (BACKEND, "--executor-id", str(n), "--app-id", app)
+            )
+            for job, app, n in there[0]
+        ]
+
+    found = identify(os.getpid())
+    assert found is not None
+    own_start = found.started_ticks
+    monkeypatch.setattr(local_executors, "marked", processes)
+    monkeypatch.setattr(local_executors, "SparkPage", Page)
+    monkeypatch.setattr(LocalExecutors, "_address", lambda self, application: "http://h:1")
+    owner = Owner(tmp_path)
+    now_s = [1e9]
+    executors = LocalExecutors(owner, LocalSpark(owner), clock=lambda: now_s[0])
+    assert len(executors.read("orders")) == len(executors.read("orders-p1")) == 1
+    there.pop(0)
+    now_s[0] += 10.0
+    executors.forget("orders-p1")
+    executors.forget("never-seen")
+    assert len(executors.read("orders")) == 1
+    assert (closed, set(executors._pages), set(executors._first_tasks)) == (
+        ["app-2"],
+        {"orders"},
+        {"app-1/0"},
+    )
 
 
 def test_a_slot_is_worth_a_processor_at_most_and_less_where_there_are_too_few(

@@ -274,3 +274,25 @@ def test_another_checkpoint_is_another_job(metrics: LocalMetrics, topics: Topics
     found = metrics.sample("clicks")
     assert isinstance(found.lag_records, Unknown)
     assert "no batch is committed yet" in found.lag_records.reason
+
+
+def test_of_a_job_that_is_gone_nothing_is_kept(metrics: LocalMetrics, jobs: Jobs) -> None:
+    for name in ("orders", "clicks"):
+        jobs.commit(name, 0, name, 0)
+    metrics.sample_all(["orders", "clicks"])
+    metrics.forget("orders")
+    metrics.forget("never-seen")
+    assert set(metrics._jobs) == {"clicks"}
+
+
+def test_whoever_still_reads_its_executors_is_waited_for(metrics: LocalMetrics, jobs: Jobs) -> None:
+    jobs.commit("clicks", 0, "clicks", 0)
+    metrics.sample("clicks")
+    jobs.clock_s += 10.0
+    jobs.hang.clear()
+    metrics.sample("clicks")
+    asked = metrics._jobs["clicks"].asked
+    assert asked is not None
+    threading.Timer(0.1, jobs.hang.set).start()
+    metrics.forget("clicks")
+    assert asked.done()

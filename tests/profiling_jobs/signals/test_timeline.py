@@ -245,3 +245,11 @@ def test_old_samples_are_forgotten() -> None:
     assert len(timeline) <= 70
     assert len(timeline.commits(0.0, 1000.0)) <= 70
     assert timeline.throughput_rps(950.0, 999.0) == 1.0
+
+
+def test_so_are_the_gaps_of_a_job_that_can_never_be_read() -> None:
+    timeline = Timeline(kept_s=60.0)
+    for at in range(1000):
+        timeline.miss(float(at), "the topic is not there")
+    assert 60 <= len(timeline.gaps) <= 70
+    assert timeline.gaps[-1].at_s == 999.0
