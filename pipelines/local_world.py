@@ -1,6 +1,8 @@
 """What is a world of real processes on this machine? Kafka, Spark, drivers, and whose they are.
 
-What was running before is left alone; whatever else was started ends on leaving.
+What was running before is left alone; whatever else was started ends on leaving. Who has taken the folder
+before (`headroom serve`) keeps its jobs running, and starts those that should run; a command that comes and
+goes starts none of them.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
     from .resources.spark import LocalSpark
     from .resources.sqlite_store import SqliteStore
 
+    comes_and_goes = owner is None
     with ExitStack() as stack:
         owner = owner or stack.enter_context(_ours(folder))
         embedded: EmbeddedBroker | None = None
@@ -82,6 +85,8 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
             )
         for line in _changed(deployments, settings, owner.folder):
             say(line)
+        if comes_and_goes:
+            deployments.leave_the_dead()
         stack.enter_context(deployments)
         executors = LocalExecutors(owner, spark)
         stack.callback(executors.close)

@@ -7,7 +7,7 @@ kept in memory, so whoever reads the folder next knows as much.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,12 +132,23 @@ class Records:
                     f"{plan.checkpoint} belongs to another query, job '{other.plan.job}': name a new folder",
                 )
 
-    def check_slots(self, name: str, scale_out: int, *, slots: int, coming: Mapping[str, int]) -> None:
-        """Refuse a scale-out that the cluster cannot give beside what the others have, or are being given."""
+    def check_slots(
+        self,
+        name: str,
+        scale_out: int,
+        *,
+        slots: int,
+        coming: Mapping[str, int],
+        resting: Set[str] = frozenset(),
+    ) -> None:
+        """Refuse a scale-out that the cluster cannot give beside what the others have, or are being given.
+
+        `resting`: those that do not run and are not started again now.
+        """
         held = {
             other.name: max(other.plan.scale_out, coming.get(other.name, 0))
             for other in self.all()
-            if other.wanted == "running" and not other.failed and other.name != name
+            if other.wanted == "running" and not other.failed and other.name not in {name, *resting}
         }
         free = slots - sum(held.values())
         if scale_out > free:

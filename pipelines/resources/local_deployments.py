@@ -68,6 +68,8 @@ class LocalDeployments:
         self._coming: dict[str, int] = {}
         """Sizes that are being changed to, and not declared yet."""
         self._entering = threading.Lock()
+        self._left_alone: set[str] = set()
+        """Not started again as long as this object is there."""
 
     # ---------------------------------------------------------------------------------------- the port
 
@@ -143,8 +145,13 @@ class LocalDeployments:
         return Status("running", declared, executors, said["queries"][0]["run_id"], said["unsettled"], OURS)
 
     def names(self) -> tuple[str, ...]:
-        """Those that run, or should; those that were stopped are left out."""
-        return tuple(record.name for record in self._records.all() if record.wanted == "running")
+        """Those that run, or should; those that were stopped are left out, and dead ones that stay so."""
+        resting = self._resting()
+        return tuple(
+            record.name
+            for record in self._records.all()
+            if record.wanted == "running" and record.name not in resting
+        )
 
     # ----------------------------------------------------------------------------------- beyond the port
 
@@ -164,6 +171,12 @@ class LocalDeployments:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def leave_the_dead(self) -> None:
+        """Start nothing that does not run now. For a command that comes and goes, before it watches."""
+        for record in self._records.all():
+            if record.wanted == "running" and self._drivers.process(record.name) is None:
+                self._leave_alone(record.name)
 
     def revive(self, name: str) -> None:
         """Start its driver again if it is dead and should run, watched or not."""
@@ -238,6 +251,13 @@ class LocalDeployments:
                 )
             time.sleep(POLL_S)
 
+    def _leave_alone(self, name: str) -> None:
+        self._left_alone.add(name)
+        self._watch.spare(name)
+
+    def _resting(self) -> frozenset[str]:
+        return frozenset(name for name in self._left_alone if self._drivers.process(name) is None)
+
     def _silence_s(self, record: Record) -> float:
         return spark_timeouts.silence_s(self._settings, {**self._settings.conf, **record.plan.conf})
 
@@ -250,6 +270,8 @@ class LocalDeployments:
     def _without_driver(self, record: Record) -> Status:
         if record.wanted == "stopped":
             return _still(record, "stopped", record.reason)
+        if record.name in self._left_alone:
+            return _still(record, "stopped", "nobody keeps it running: start `headroom serve`")
         ended = self._drivers.ended(record)
         if ended is not None and ended.how == "finished":
             return _still(record, "stopped", ended.reason)
@@ -257,7 +279,9 @@ class LocalDeployments:
         return _still(record, "failed" if self._watch.hopeless(record) else "restarting", reason)
 
     def _check_slots(self, name: str, scale_out: int) -> None:
-        self._records.check_slots(name, scale_out, slots=self._settings.slots, coming=self._coming)
+        self._records.check_slots(
+            name, scale_out, slots=self._settings.slots, coming=self._coming, resting=self._resting()
+        )
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:

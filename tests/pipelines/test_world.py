@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,7 +11,16 @@ import pytest
 
 from pipelines import config, job_plans, local_world, replays, world
 from pipelines.owner import Owner, cleanup
-from pipelines.resources import broker_watch, kafka, kafka_broker, local_executors, local_metrics, spark
+from pipelines.resources import (
+    broker_watch,
+    driver_watch,
+    kafka,
+    kafka_broker,
+    local_drivers,
+    local_executors,
+    local_metrics,
+    spark,
+)
 from pipelines.resources.deployment_records import Record, Records
 from pipelines.settings import BrokerSettings
 from profiling_jobs import brokers
@@ -195,6 +205,22 @@ def test_what_is_forgotten_of_a_copy_is_never_a_job(tmp_path, monkeypatch):
         here.forget("orders-p2")
         assert [record.plan for record in Records(tmp_path / "deployments").all()] == [live]
     assert (Path(live.checkpoint).exists(), Path(copy.checkpoint).exists()) == (True, False)
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_command_that_comes_and_goes_starts_no_job(tmp_path, monkeypatch, serving):
+    monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
+    monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
+    monkeypatch.setattr(driver_watch, "POLL_S", 0.01)
+    started = []
+    monkeypatch.setattr(local_drivers.LocalDrivers, "start", lambda self, record: started.append(record.name))
+    text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
+    found = config.parse(text, environment={})
+    plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
+    Records(tmp_path / "deployments").save(Record(plan))  # as Ctrl-C has left it
+    with Owner(tmp_path) if serving else nullcontext() as owner, world.opened(found, tmp_path, owner=owner):
+        time.sleep(0.3)
+    assert set(started) == ({"orders"} if serving else set())
 
 
 def test_what_is_remembered_of_a_copy_is_forgotten_with_it(tmp_path, monkeypatch):

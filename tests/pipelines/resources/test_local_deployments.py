@@ -360,6 +360,34 @@ def test_a_silent_driver_is_ended_and_started_again(owner: Owner) -> None:
         )
 
 
+def test_whoever_comes_and_goes_keeps_running_what_runs_and_starts_nothing_else(owner: Owner) -> None:
+    first = deployments(owner)
+    for name in ("stub", "dead"):
+        run(first, plan(owner, name, scale_out=3))
+    for process in first.driver("dead"):
+        process.signal(signal.SIGKILL)
+        process.wait(5.0)
+    local = deployments(owner)
+    local.leave_the_dead()
+    with local:
+        assert local.names() == ("stub",)
+        status = local.status("dead")
+        assert (status.state, status.reason) == (
+            "stopped",
+            "nobody keeps it running: start `headroom serve`",
+        )
+        (driver,) = local.driver("stub")
+        driver.signal(signal.SIGKILL)
+        until(lambda: local.status("stub").run_id == "run-2")
+        run(
+            local, plan(owner, "dead-d1", job="dead", role="profile", scale_out=3)
+        )  # into the slots of the dead
+        assert local.driver("dead") == ()
+        local.stop("dead-d1")
+    with deployments(owner) as later:
+        until(lambda: later.status("dead").state == "running")
+
+
 def test_jobs_survive_the_worker_and_are_started_again_with_a_new_master(owner: Owner) -> None:
     spark = NoSpark(owner)
     with deployments(owner, spark) as local:
