@@ -44,7 +44,10 @@ POLL_S = 0.25  # judgement: an order takes seconds at least
 
 
 class Desk(Protocol):
-    """What the owner does for others. A job that is not in headroom.toml is Misconfigured."""
+    """What the owner does for others.
+
+    A job that is not in headroom.toml is Misconfigured, but for the order to stop one that was launched once.
+    """
 
     def evaluate(self, job: str) -> Json:
         """The evaluation of this interval (profiling_jobs.loop.evaluation_record), made now or before."""

@@ -114,8 +114,9 @@ class HereDesk:
 
     def begin(self, what: str, job: str, /, **details: Any) -> str:
         details = checked(what, details)
-        self._check(job)
-        job_plans.check_order(job, self._settings.jobs[job], what, live=bool(details.get("live")))
+        if not (what == "stop" and self._left_over(job)):
+            self._check(job)
+            job_plans.check_order(job, self._settings.jobs[job], what, live=bool(details.get("live")))
         if what == "profile" or details.get("live") or details.get("by_itself"):
             window = self.loop.blackout(job, self._world.clock.now_s())
             if window is not None:
@@ -171,6 +172,16 @@ class HereDesk:
         if job not in self._settings.jobs:
             known = ", ".join(sorted(self._settings.jobs)) or "none"
             raise Misconfigured(f"job.{job}", f"is not in the settings; there is {known}")
+
+    def _left_over(self, job: str) -> bool:
+        """Is it a job that was launched here, and that the settings do not name any more?"""
+        if job in self._settings.jobs:
+            return False
+        try:
+            self._world.deployments.status(job)
+            return True
+        except Misconfigured:
+            return False
 
     def _status(self, name: str) -> dict[str, Any]:
         mode = self._settings.jobs[name].mode

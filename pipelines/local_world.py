@@ -1,15 +1,15 @@
 """What is a world of real processes on this machine? Kafka, Spark, drivers, and whose they are.
 
 What was running before is left alone; whatever else was started ends on leaving. Who has taken the folder
-before (`headroom serve`) keeps its jobs running, and starts those that should run; a command that comes and
-goes starts none of them.
+before (`headroom serve`) keeps its jobs running, and starts those that should run and that the settings name;
+a command that comes and goes starts none of them.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -31,7 +31,7 @@ from .settings import BrokerSettings, JobSettings, Settings
 from .world import STORE, Say, World
 
 if TYPE_CHECKING:
-    from .resources.local_deployments import LocalDeployments
+    from .resources.local_deployments import LeftOver, LocalDeployments
 
 RECORDING_S = 120.0  # judgement: beside its duration, for a Spark session on a busy machine
 
@@ -85,8 +85,13 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
             )
         for line in _changed(deployments, settings, owner.folder):
             say(line)
+        left_over: tuple[LeftOver, ...] = ()
         if comes_and_goes:
             deployments.leave_the_dead()
+        else:
+            left_over = deployments.stand_down(settings.jobs)
+        for line in _told(left_over):
+            say(line)
         stack.enter_context(deployments)
         executors = LocalExecutors(owner, spark)
         stack.callback(executors.close)
@@ -136,6 +141,7 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
             stages=lambda name: stage_times.read(*executors.page(name)),
             record=record,
             own_topics=embedded is not None,
+            removed_jobs=tuple(sorted({one.plan.job for one in left_over})),
             owner=owner,
         )
 
@@ -185,6 +191,19 @@ def _changed(deployments: LocalDeployments, settings: Settings, folder: Path) ->
                 f"{name} runs with the settings it was launched with, which differ from today's in "
                 f"{', '.join(changed)}: to take them over, end it with `headroom cleanup` and launch it again"
             )
+
+
+def _told(left_over: Iterable[LeftOver]) -> Iterator[str]:
+    """Live jobs that the settings do not name any more; of their copies tells whoever clears them."""
+    for one in left_over:
+        name = one.plan.name
+        if one.plan.role == "live" and one.runs:
+            yield (
+                f"{name} is not in headroom.toml any more, and still runs: it is left running, but not "
+                f"started again; `headroom stop {name}` ends it"
+            )
+        elif one.plan.role == "live" and one.wanted:
+            yield f"{name} is not in headroom.toml any more: it is not started again"
 
 
 def _recorded(

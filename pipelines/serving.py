@@ -24,7 +24,7 @@ from .desk_here import HereDesk
 from .desk_line import DeskServer
 from .owner import Owner
 from .pages import Pages, closed_quietly
-from .settings import Settings
+from .settings import JobSettings, Settings
 from .world import World
 
 Say = Callable[[str], None]
@@ -80,7 +80,8 @@ def served(
 
 def _clear_copies(there: World, settings: Settings, say: Say) -> None:
     """A killed owner's copies would be kept alive for nobody, on slots that the live jobs may need."""
-    for name, job in settings.jobs.items():
+    removed = dict.fromkeys(there.removed_jobs, JobSettings(inputs={}))
+    for name, job in {**removed, **settings.jobs}.items():
         gone, problems = copies.clear_left_over(name, there.around(name, job))
         for copy in gone:
             say(f"{name}: {copy}, a copy that an earlier owner has left, is ended")

@@ -59,6 +59,8 @@ class World:
     stages: Callable[[str], tuple[StageTime, ...]] | None = None
     own_topics: bool = True
     """Whether topics that are missing may be made: the broker is ours."""
+    removed_jobs: tuple[str, ...] = ()
+    """Those that ran here once and are not in the settings any more; copies of them may be left."""
     taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Held by every thread that works by the clock: simulated time stands still while it works."""
     hurried: Callable[[], AbstractContextManager[Any]] = nullcontext

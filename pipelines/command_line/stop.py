@@ -17,7 +17,8 @@ def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     """Stop a job between two batches. Its checkpoint stays: `headroom start` goes on from there.
 
     `headroom serve` stops it, and does not start it again by itself; until then its evaluations hold and say
-    so. A batch that takes longer than a minute is cut short.
+    so. A batch that takes longer than a minute is cut short. A job that was taken out of headroom.toml while
+    it ran can be stopped, too.
 
     \b
     Exit code 0: it does not run, from now on or from before.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -39,6 +40,16 @@ DYING_S = 1.0  # judgement: between a broken connection and the end of its proce
 # driver's channel, and executors that are killed leave it as it is. There is no size of somebody else's here.
 OURS = True
 ANSWER_S = 2.0  # judgement: milliseconds, on a very busy machine a second
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """What is left of a job that nobody asks for any more."""
+
+    plan: Plan
+    runs: bool
+    wanted: bool
+    """Whether it would have been started again."""
 
 
 class LocalDeployments:
@@ -177,6 +188,24 @@ class LocalDeployments:
         for record in self._records.all():
             if record.wanted == "running" and self._drivers.process(record.name) is None:
                 self._leave_alone(record.name)
+
+    def stand_down(self, jobs: Container[str]) -> tuple[LeftOver, ...]:
+        """Start nothing again that belongs to none of these jobs, and say what there is of it.
+
+        What runs goes on running: it may be somebody's live job. Before it is watched.
+        """
+        found = []
+        for record in self._records.all():
+            if record.plan.job in jobs:
+                continue
+            runs = self._drivers.process(record.name) is not None
+            if runs:
+                self._leave_alone(record.name)
+            elif record.wanted == "running":
+                reason = "its job is not in headroom.toml any more"
+                self._records.change(record.name, wanted="stopped", failed=False, reason=reason)
+            found.append(LeftOver(record.plan, runs, record.wanted == "running"))
+        return tuple(found)
 
     def revive(self, name: str) -> None:
         """Start its driver again if it is dead and should run, watched or not."""

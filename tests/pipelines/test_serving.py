@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import urllib.request
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -18,16 +19,20 @@ from pipelines import config, job_plans, owner, world
 from pipelines.command_line import main, serve
 from pipelines.desk import carried_out
 from pipelines.desk_line import DeskClient
-from pipelines.owner import Owner, holder, owner_id
+from pipelines.owner import Owner, cleanup, holder, owner_id
 from pipelines.pages import Pages
 from pipelines.processes import marked
+from pipelines.resources import driver_watch, kafka_broker, local_drivers, spark
+from pipelines.resources.deployment_records import Record, Records
 from pipelines.resources.mlflow_registry import MlflowRegistry
+from pipelines.resources.sqlite_store import SqliteStore
 from pipelines.serving import served
 from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import NotReady, Unsafe
 from profiling_jobs.learning import recorded_history, workload_history
 from profiling_jobs.learning.champions import Champions
 from profiling_jobs.learning.promoting import Purpose, Room, refit
+from profiling_jobs.ports import Function, Plan
 from profiling_jobs.probing.copies import Copies
 from profiling_jobs.recording.recorded import Slice, slice_file
 
@@ -239,6 +244,90 @@ def test_copies_that_an_owners_death_has_left_are_ended_at_the_next_start(projec
                 assert office.world.deployments.names() == ()
                 assert office.world.broker.topics() == {}
     assert said == [f"orders: orders-{purpose}1, a copy that an earlier owner has left, is ended"]
+
+
+class TestAJobThatWasTakenOutOfTheSettings:
+    """Real adapters; no JVM, and a broker that is only asked to delete topics."""
+
+    @pytest.fixture
+    def here(self, project, monkeypatch):
+        started, deleted = [], []
+        broker = SimpleNamespace(
+            delete=deleted.append, starts=lambda topics: {}, ends=lambda topics: {}, committed=lambda *of: {}
+        )
+        monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext(broker))
+        monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
+        monkeypatch.setattr(spark.LocalSpark, "lost", lambda self: ())
+        monkeypatch.setattr(driver_watch, "POLL_S", 0.01)
+        monkeypatch.setattr(
+            local_drivers.LocalDrivers, "start", lambda self, record: started.append(record.name)
+        )
+        (project / "headroom.toml").write_text('[brokers]\nbootstrap = "h:1"\n')
+        folder = project / ".headroom"
+        for name, role in (("old", "live"), ("old-p1", "profile")):
+            plan = Plan(name, "old", role, Function("a:b"), 1, {"in": name}, {}, f"/checkpoints/{name}")
+            Records(folder / "deployments").save(Record(plan))
+        with SqliteStore(folder / world.STORE) as store:
+            store.save_document("old", "copies", {"made": 1, "copies": {"old-p1": ["headroom.old-p1.in"]}})
+        yield SimpleNamespace(project=project, folder=folder, started=started, deleted=deleted)
+        cleanup(folder)
+
+    @staticmethod
+    @contextmanager
+    def served(here, said):
+        file = here.project / "headroom.toml"
+        settings = config.load(file, environment={})
+        with served(settings, file=file, folder=here.folder, say=said.append) as office:
+            time.sleep(0.3)
+            yield office
+
+    @staticmethod
+    def left_running(here, role):
+        earlier = Owner(here.folder).acquire()
+        process = earlier.start(role, [sys.executable, "-c", "import time; time.sleep(600)"])
+        earlier.release()
+        return process
+
+    def test_it_is_not_started_again_and_nothing_of_its_copies_is_left(self, here):
+        copy, said = self.left_running(here, "driver.old-p1"), []
+        ended = "old: old-p1, a copy that an earlier owner has left, is ended"
+        for expected in (["old is not in headroom.toml any more: it is not started again", ended], []):
+            with self.served(here, said) as office:
+                assert office.world.deployments.names() == ()
+            assert said == expected
+            said.clear()
+        assert (here.started, here.deleted, copy.alive) == ([], ["headroom.old-p1.in"], False)
+        assert [(one.name, one.wanted) for one in Records(here.folder / "deployments").all()] == [
+            ("old", "stopped")
+        ]
+
+    def test_one_that_still_runs_is_left_running_until_it_is_stopped(self, here, monkeypatch):
+        monkeypatch.chdir(here.project)
+        driver, said = self.left_running(here, "driver.old"), []
+        with self.served(here, said) as office:
+            assert said[0] == (
+                "old is not in headroom.toml any more, and still runs: it is left running, but not started "
+                "again; `headroom stop old` ends it"
+            )
+            assert driver.alive
+            assert office.world.deployments.names() == ("old",)
+            stopped = CliRunner().invoke(main, ["stop", "old"])
+            assert (stopped.exit_code, stopped.stdout) == (0, "old is stopped\n"), stopped.stderr
+            assert not driver.alive
+            assert CliRunner().invoke(main, ["stop", "old"]).stdout == "old did not run\n"
+            for command in (["stop", "odd"], ["start", "old"], ["stop", "old-p1"]):
+                refused = CliRunner().invoke(main, command)
+                assert (refused.exit_code, "is not in headroom.toml" in refused.stderr) == (2, True)
+        assert here.started == []
+
+    def test_and_if_it_dies_it_stays_so(self, here):
+        driver, said = self.left_running(here, "driver.old"), []
+        with self.served(here, said) as office:
+            driver.signal(signal.SIGKILL)
+            driver.wait(5.0)
+            time.sleep(0.3)
+            assert office.world.deployments.names() == ()
+        assert here.started == []
 
 
 def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):
