@@ -7,7 +7,9 @@ would tear it.
 
 from __future__ import annotations
 
+import math
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -32,6 +34,8 @@ COMMAND = (sys.executable, "-P", "-m", "profiling_jobs.runner")
 STOP_S = 60.0  # judgement: a batch that takes longer is cut short
 LEAVE_S = 30.0  # judgement: Spark's own end takes 1–2 s
 EXECUTORS_LEAVE_S = 15.0  # the worker asks, and kills after 10
+TIDY_EVERY_S = 300.0  # judgement: as often as the worker looks for what it may clear
+LOCAL = "local"  # of each driver: what a killed one leaves there nobody else would know to be its own
 
 
 class LocalDrivers:
@@ -53,6 +57,7 @@ class LocalDrivers:
         self._records = records
         self._settings = settings
         self._project = project
+        self._tidied_s = -math.inf
 
     def start(self, record: Record) -> Record:
         """The next incarnation; what is remembered of it afterwards."""
@@ -60,7 +65,8 @@ class LocalDrivers:
         self._spark.ensure()
         record = self._records.save(replace(record, incarnation=record.incarnation + 1))
         folder = self._records.folder(record.name)
-        (folder / "scratch").mkdir(mode=0o700, parents=True, exist_ok=True)
+        for own in ("scratch", LOCAL):
+            (folder / own).mkdir(mode=0o700, parents=True, exist_ok=True)
         write_token(folder / "token", secrets.token_urlsafe(32))
         orders = Orders(
             plan=record.plan,
@@ -75,16 +81,27 @@ class LocalDrivers:
         self._owner.start(
             _role(record.name),
             [*COMMAND, orders.write()],
-            environment={**self._spark.environment(), **self._brokers.environment()},
+            environment={
+                **self._spark.environment(),
+                **self._brokers.environment(),
+                "SPARK_LOCAL_DIRS": str(folder / LOCAL),
+            },
             directory=self._project,
         )
         return record
 
     def mend_cluster(self) -> bool:
-        """Start again what has died of the Spark cluster; True when the drivers have lost their master."""
+        """Start again what has died of the Spark cluster; True when the drivers have lost their master.
+
+        Asked every few seconds. Now and then the disk is freed of what executors have left.
+        """
         lost = self._spark.lost()
         if lost:
             self._spark.ensure()
+        elif time.monotonic() - self._tidied_s > TIDY_EVERY_S:
+            self._tidied_s = time.monotonic()
+            with suppress(HeadroomError, OSError):  # nobody waits for it
+                self._spark.tidy()
         return MASTER in lost
 
     def process(self, name: str) -> Process | None:
@@ -140,6 +157,7 @@ class LocalDrivers:
             process.wait(LEAVE_S)
         for process in self._owner.running(_role(name)):
             self._owner.stop(process, kill=True)
+        shutil.rmtree(self._records.folder(name) / LOCAL, ignore_errors=True)
 
     def _await_executors(self, name: str) -> None:
         """Their slots are wanted; a frozen one does not go by itself, nor do its Python workers."""

@@ -13,9 +13,10 @@ import importlib.util
 import json
 import os
 import secrets
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from pipelines.processes import Process, marked
 from pipelines.settings import SparkSettings
 from profiling_jobs.errors import Misconfigured, NotReady
 
-from . import ivy, jars, java, ports
+from . import executor_folders, ivy, jars, java, ports
 from .spark_conf import job_conf
 
 MASTER = "spark-master"
@@ -168,14 +169,19 @@ class LocalSpark:
 
     def executors(self, name: str) -> tuple[ExecutorProcess, ...]:
         """The living executors of the job `name`, by their number."""
-        found = []
+        found = (one for one in self._executors() if one.process.role == f"executor.{name}")
+        return tuple(sorted(found, key=lambda one: (len(one.executor_id), one.executor_id)))
+
+    def tidy(self) -> None:
+        """Free the disk of what executors have left that no longer live."""
+        living = {(one.application_id, one.executor_id) for one in self._executors()}
+        executor_folders.clear(self.folder / "work", living=living, now_s=time.time())
+
+    def _executors(self) -> Iterator[ExecutorProcess]:
         for process in marked(self._owner.id):
             words = process.command
-            if process.role == f"executor.{name}" and BACKEND in words:
-                found.append(
-                    ExecutorProcess(process, _option(words, "--executor-id"), _option(words, "--app-id"))
-                )
-        return tuple(sorted(found, key=lambda one: (len(one.executor_id), one.executor_id)))
+            if BACKEND in words:
+                yield ExecutorProcess(process, _option(words, "--executor-id"), _option(words, "--app-id"))
 
     def _keep_secret(self) -> None:
         """Loopback is shared with every user of the machine: without it each could run code in our name.
@@ -225,6 +231,7 @@ class LocalSpark:
 
     def _start_worker(self) -> None:
         slots = self._settings.slots
+        self._clear_local()
         for _ in range(ATTEMPTS):
             port, page = ports.free_ports(2)
             process = self._spawn(
@@ -236,12 +243,18 @@ class LocalSpark:
                 options={
                     "spark.worker.cleanup.enabled": "true",
                     "spark.worker.cleanup.interval": "300",
-                    "spark.worker.cleanup.appDataTtl": "3600",
+                    "spark.worker.cleanup.appDataTtl": str(executor_folders.LOGS_KEPT_S),
                 },
             )
             if self._wait(process, lambda port=port: self._registered(port)):
                 return
         raise NotReady(f"the Spark worker did not start: see {self._owner.log(WORKER)}")
+
+    def _clear_local(self) -> None:
+        """What workers have left that were killed. Executors that still live keep their files in there."""
+        if not any(one.role.startswith(("driver.", "executor.")) for one in marked(self._owner.id)):
+            for left in (self.folder / "local").iterdir():
+                shutil.rmtree(left, ignore_errors=True)
 
     def _spawn(self, role: str, main: str, *arguments: str, options: Mapping[str, str]) -> Process:
         # A port that is taken must be an error, or the daemon would listen on another one.

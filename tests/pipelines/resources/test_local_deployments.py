@@ -48,6 +48,11 @@ class NoSpark:
         self._owner = owner
         self.dead: tuple[str, ...] = ()
         self.broken = 0
+        self.tidied = 0
+
+    def tidy(self) -> None:
+        self.tidied += 1
+        raise OSError("the disk stumbles")
 
     def ensure(self) -> None:
         if self.broken:
@@ -340,6 +345,38 @@ def test_a_record_that_cannot_be_read_for_a_moment_ends_no_watch(
     for process in local.driver("stub"):
         process.signal(signal.SIGKILL)
     until(lambda: local.status("stub").run_id == "run-2")
+
+
+def test_what_a_killed_driver_has_left_on_the_disk_goes_before_the_next_one_starts(
+    owner: Owner, local: LocalDeployments
+) -> None:
+    run(local, plan(owner))
+    until(lambda: local.said("stub")["batches"] > 1)
+    (driver,) = local.driver("stub")
+    there = f"SPARK_LOCAL_DIRS={local.folder('stub') / 'local'}".encode()
+    assert there in Path(f"/proc/{driver.pid}/environ").read_bytes().split(b"\0")
+    left = local.folder("stub") / "local" / "blockmgr-1"
+    left.mkdir()
+    driver.signal(signal.SIGKILL)
+    until(lambda: local.status("stub").run_id == "run-2")
+    assert not left.exists()
+    left.mkdir()
+    local.stop("stub")
+    assert not left.exists()
+
+
+def test_while_jobs_run_the_disk_is_freed_now_and_then_of_what_executors_have_left(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = NoSpark(owner)
+    with deployments(owner, spark) as local:
+        run(local, plan(owner))
+        until(lambda: spark.tidied)
+        time.sleep(0.5)
+        assert spark.tidied == 1
+        monkeypatch.setattr(local_drivers, "TIDY_EVERY_S", 0.1)
+        until(lambda: spark.tidied > 2)
+        assert local.status("stub").state == "running", "an error is no reason to touch the job"
 
 
 def test_a_silent_driver_is_ended_and_started_again(owner: Owner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -13,9 +14,9 @@ import pytest
 
 from pipelines.owner import Owner, cleanup
 from pipelines.processes import OWNER, ROLE, Process, marked
-from pipelines.resources import jars, ports, spark_timeouts
+from pipelines.resources import jars, ports, spark, spark_timeouts
 from pipelines.resources.java import Java
-from pipelines.resources.spark import MASTER, WORKER, ClusterStatus, LocalSpark
+from pipelines.resources.spark import BACKEND, MASTER, WORKER, ClusterStatus, LocalSpark
 from pipelines.settings import SparkSettings
 from profiling_jobs.errors import Misconfigured, NotReady
 
@@ -142,6 +143,32 @@ def test_before_it_was_started_there_is_no_address_and_nothing_runs(tmp_path: Pa
     assert not cluster.status().ready
     assert cluster.executors("orders") == ()
     cluster.stop()
+
+
+def test_only_what_executors_have_left_that_no_longer_live_is_cleared(
+    unstarted: LocalSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [unstarted.folder / "work" / "app-1" / str(number) for number in range(3)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        os.utime(folder, (0.0, 0.0))
+    words = ("java", BACKEND, "--executor-id", "1", "--app-id", "app-1")
+    monkeypatch.setattr(spark, "marked", lambda owner: (Process(7, 7, "executor.orders", words),))
+    unstarted.tidy()
+    assert [folder.exists() for folder in folders] == [False, True, False]
+
+
+@pytest.mark.parametrize(("role", "cleared"), [("executor.orders", False), ("kafka", True)])
+def test_a_new_worker_clears_what_killed_ones_have_left_unless_something_lives(
+    unstarted: LocalSpark, monkeypatch: pytest.MonkeyPatch, role: str, cleared: bool
+) -> None:
+    left = unstarted.folder / "local" / "spark-1" / "executor-2"
+    left.mkdir(parents=True)
+    monkeypatch.setattr(spark, "marked", lambda owner: (Process(7, 7, role, ()),))
+    monkeypatch.setattr(unstarted, "_spawn", lambda role, *words, options: Process(8, 8, role, ()))
+    monkeypatch.setattr(unstarted, "_wait", lambda process, ready: True)
+    unstarted._start_worker()
+    assert left.exists() is not cleared
 
 
 # ------------------------------------------------------------------------------------------------- real
