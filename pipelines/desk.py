@@ -41,6 +41,11 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
 
 LISTS = {"wholes": "whole numbers", "numbers": "numbers", "texts": "words"}
 POLL_S = 0.25  # judgement: an order takes seconds at least
+PATIENCE_S = 60.0  # judgement: an order of hours is worth it; a machine is seldom that busy for longer
+
+
+class Late(NotReady):
+    """The owner lives and has not answered: it may be busy, and what it was asked about goes on."""
 
 
 class Desk(Protocol):
@@ -88,7 +93,8 @@ def carried_out(
 ) -> Json:
     """Give an order, wait for its end, and return its result, or raise what went wrong.
 
-    `say` gets its lines, `seen` the order at every look. Whatever ends the waiting cancels the order.
+    `say` gets its lines, `seen` the order at every look. Whoever is interrupted while he waits cancels the
+    order; an owner that answers late, or another error, does not.
     """
     return awaited(desk, desk.begin(what, job, **details), say=say, seen=seen, sleep=sleep)
 
@@ -105,7 +111,7 @@ def awaited(
     lines = 0
     try:
         while True:
-            now = desk.order(id, since=lines)
+            now = _looked_at(desk, id, since=lines, sleep=sleep)
             lines = now["next"]
             for line in now["lines"]:
                 say(line)
@@ -113,7 +119,9 @@ def awaited(
             if now["state"] != "running":
                 break
             sleep(POLL_S)
-    except BaseException:
+    except Exception:  # the order may have taken hours, and is no worse for it
+        raise
+    except BaseException:  # Ctrl-C, SIGTERM, or Dagster's word for them
         _give_up(desk, id)
         raise
     if now["state"] == "done":
@@ -183,6 +191,18 @@ def _checked(name: str, value: Any, sort: str) -> Any:
     if sort == "number" and not 0 < value < float("inf"):
         raise Misconfigured(name, f"must be a number, {least}, got {value!r}")
     return value
+
+
+def _looked_at(desk: Desk, id: str, *, since: int, sleep: Callable[[float], None]) -> Json:
+    """How it is going; an owner that is busy is asked again for a while."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return desk.order(id, since=since)
+        except Late as late:
+            if time.monotonic() > until_s:
+                raise NotReady(f"{late}; order {id} may go on: give it again to wait for its end") from late
+        sleep(POLL_S)
 
 
 def _give_up(desk: Desk, id: str) -> None:

@@ -18,7 +18,7 @@ from profiling_jobs.driver.channel import Caller, ControlServer, write_token
 from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import NotReady
 
-from .desk import Desk, Json
+from .desk import Desk, Json, Late
 from .owner import holder
 
 ANSWER_S = 30.0  # judgement: a tick takes a tenth of a second, on a machine that is busy with a profile more
@@ -96,9 +96,11 @@ class DeskClient:
         try:
             return caller.call(name, request, timeout_s=self._answer_s)
         except NotReady as silent:
-            if isinstance(silent.__cause__, ConnectionError) and holder(self._folder) is None:
+            if silent.__cause__ is None:  # it is the answer
+                raise
+            if holder(self._folder) is None:
                 raise NotReady(f"nobody owns {self._folder} now: {START_IT}") from silent
-            raise
+            raise Late(str(silent)) from silent
 
     def _caller(self) -> Caller:
         with suppress(OSError, ValueError, KeyError):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from models.quantities import Unknown
 from models.simulation import sampling
@@ -15,7 +16,6 @@ from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient
 from pipelines.desk_resource import AtDesk
 from pipelines.refusing_io import RefusingIOManager
-from profiling_jobs.errors import NotReady
 
 ROOT = Path(__file__).parents[2]
 TOML = """
@@ -281,7 +281,7 @@ class TestStages:
             def look(order):
                 seen(order)
                 if order["lines"]:
-                    raise NotReady("the run was ended")
+                    raise DagsterExecutionInterruptedError  # as where a run is terminated
 
             return carried_out(office.desk, what, job, say=say, seen=look, **details)
 

@@ -18,7 +18,7 @@ from models.control import Blackout, Settings
 from models.quantities import Unknown
 from models.simulation import sampling
 from pipelines import config, desk_drills, desk_recording, timetable, world
-from pipelines.desk import awaited, carried_out
+from pipelines.desk import Late, awaited, carried_out
 from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient, DeskServer
 from pipelines.desk_means import Means
@@ -683,6 +683,59 @@ class TestOrders:
             office.desk.order("profile-orders-1")
 
 
+class TestAnOwnerThatIsBusy:
+    """An order of hours, asked after four times a second."""
+
+    class Desk:
+        def __init__(self, *answers):
+            self.answers, self.cancelled = list(answers), []
+
+        def order(self, id, *, since=0):
+            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if isinstance(answer, BaseException):
+                raise answer
+            running = {"lines": [], "next": since, "state": "running", "result": None}
+            return {**running, **answer}
+
+        def cancel(self, id):
+            self.cancelled.append(id)
+
+    LATE = Late("the owner did not answer 'order' within 30 s")
+
+    def test_it_is_asked_again(self):
+        desk = self.Desk({}, self.LATE, self.LATE, {}, {"state": "done", "result": {"probes": 9}})
+        assert awaited(desk, "profile-orders-1", sleep=lambda seconds: None) == {"probes": 9}
+        assert desk.cancelled == []
+
+    def test_after_a_minute_the_waiting_ends_and_the_order_does_not(self, monkeypatch):
+        monkeypatch.setattr("pipelines.desk.PATIENCE_S", 0.02)
+        naps, desk = [], self.Desk(self.LATE)
+
+        def nap(seconds):
+            naps.append(seconds)
+            time.sleep(0.001)
+
+        with pytest.raises(NotReady, match=r"within 30 s; order profile-orders-1 may go on: give it again"):
+            awaited(desk, "profile-orders-1", sleep=nap)
+        assert len(naps) > 2
+        assert desk.cancelled == []
+
+    @pytest.mark.parametrize(
+        ("wrong", "cancelled"),
+        [
+            (NotReady("order profile-orders-1 is not known here"), []),
+            (OSError("the run's own storage is locked"), []),
+            (SystemExit(143), ["profile-orders-1"]),
+            (KeyboardInterrupt(), ["profile-orders-1"]),
+        ],
+    )
+    def test_only_whoever_is_interrupted_takes_it_back(self, wrong, cancelled):
+        desk = self.Desk(wrong)
+        with pytest.raises(type(wrong)):
+            awaited(desk, "profile-orders-1", sleep=lambda seconds: None)
+        assert desk.cancelled == cancelled
+
+
 class TestTheEnd:
     def test_closing_cancels_what_is_under_way_and_puts_it_away(self, tmp_path):
         settings = config.parse(TOML, environment={})
@@ -723,6 +776,27 @@ class TestLine:
         (tmp_path / "desk" / "token").write_bytes(token)
         with pytest.raises(NotReady, match="start it with `headroom serve`"):
             DeskClient(tmp_path).status()
+
+    def test_an_owner_that_answers_late_is_told_from_one_that_is_gone(self, tmp_path):
+        answers = threading.Event()
+
+        class Busy:
+            def status(self):
+                answers.wait(10.0)
+                return {}
+
+        server = DeskServer(Busy(), tmp_path)
+        server.start()
+        try:
+            client = DeskClient(tmp_path, answer_s=0.05)
+            with pytest.raises(NotReady, match="nobody owns") as gone:
+                client.status()
+            assert not isinstance(gone.value, Late)
+            with Owner(tmp_path), pytest.raises(Late, match="did not answer 'status' within"):
+                client.status()
+        finally:
+            answers.set()
+            server.close()
 
     def test_the_key_is_for_this_user_only_and_gone_afterwards(self, tmp_path):
         class Nobody:
