@@ -213,7 +213,9 @@ def test_a_command_that_comes_and_goes_starts_no_job(tmp_path, monkeypatch, serv
     monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
     monkeypatch.setattr(driver_watch, "POLL_S", 0.01)
     started = []
-    monkeypatch.setattr(local_drivers.LocalDrivers, "start", lambda self, record: started.append(record.name))
+    monkeypatch.setattr(
+        local_drivers.LocalDrivers, "start", lambda self, record: started.append(record.name) or record
+    )
     text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
     found = config.parse(text, environment={})
     plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
