@@ -3,6 +3,9 @@
 Compared at the size the job runs at: where the 90 % intervals of the profile and of the running workers have
 not touched for half an hour, the profile is out of date, and exactly that size is asked for. So it is where
 control has caught the models in the act: the job fell behind although they said that its size fits.
+
+Half an hour at one size, tick after tick: of a time in which nothing could be compared nobody can say that
+the two disagreed.
 """
 
 from __future__ import annotations
@@ -27,7 +30,12 @@ class CapacityDrift:
     version: int = 0
     """Of the capacity model: a new one begins anew. The others are fitted more often than it is measured."""
     apart_since_s: float = math.inf
+    apart_until_s: float = -math.inf
+    """The newest tick of which that is known."""
+    apart_at: int = 0
+    """The size at which they disagree."""
     scale_out: int = 0
+    """The size that was asked for."""
     asked_since_s: float = math.inf
     """When the request that stands was made."""
     why: str = ""
@@ -40,9 +48,10 @@ class CapacityDrift:
         profile: Interval | Unknown,
         online: Interval | Unknown,
         alarms: Sequence[str],
+        longest_gap_s: float,
         now_s: float,
     ) -> CapacityDrift:
-        """The state one tick later."""
+        """The state one tick later. `longest_gap_s`: ticks further apart do not belong together."""
         state = self
         if not isinstance(version, Unknown) and version != self.version:
             state = CapacityDrift(version=version)
@@ -56,7 +65,9 @@ class CapacityDrift:
             return state
         if online.low <= profile.high and profile.low <= online.high:
             return replace(state, apart_since_s=math.inf)
-        state = replace(state, apart_since_s=min(state.apart_since_s, now_s))
+        goes_on = state.apart_at == scale_out and now_s - state.apart_until_s <= longest_gap_s
+        since_s = min(state.apart_since_s, now_s) if goes_on else now_s
+        state = replace(state, apart_since_s=since_s, apart_until_s=now_s, apart_at=scale_out)
         if now_s - state.apart_since_s < APART_S:
             return state
         return state._asking(

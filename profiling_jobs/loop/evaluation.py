@@ -134,6 +134,7 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
         profile=evaluation.capacity.get("profile", NO_SIZE),
         online=evaluation.capacity.get("online", NO_SIZE),
         alarms=evaluation.alarms,
+        longest_gap_s=settings.longest_gap_s,
         now_s=now_s,
     )
     evaluation = replace(
