@@ -3,12 +3,15 @@
 One grid per job, in the store: cell k is the mean rate over [k·10 s, (k + 1)·10 s), epoch seconds, missing
 where nobody looked. Every cell is said once: by a recording, which knows each record's time, or else by the
 live job's rates, which are coarser and only fill what is missing. The newest week is kept.
+
+A clock may be ahead for a while, by hours or a year, and then be set right. So live rates push out no more
+than they bring until they have brought an hour, and what is known of times after their end is kept only as
+far as a recording knows it.
 """
 
 from __future__ import annotations
 
 import math
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,59 +27,89 @@ DOCUMENT = "workload_history"
 STEP_S = 10.0  # judgement: finer steps show the source's batches, not the load
 MOST_CELLS = 60_480  # a week: what a forecast at 30 s looks back (models.workload)
 DIGITS = 5  # of a rate; its noise is far larger
+AN_HOUR = 360  # cells; judgement: somebody has set a wrong clock right by then
 SEEN = 0.5  # judgement: a cell of which less than half was seen is not known
 
 
-def remember(
-    store: Store, job: str, *, start_s: float, step_s: float, rates_rps: Any, only_missing: bool = False
-) -> Grid:
-    """Add rates on a regular grid, oldest first, NaN where nothing was seen; the whole history now.
-
-    What was known before gives way to them, or with `only_missing` stays as it is.
-    """
+def remember(store: Store, job: str, *, start_s: float, step_s: float, rates_rps: Any) -> Grid:
+    """Add what was recorded on a regular grid, oldest first, NaN where nothing was seen; the history now."""
     new = _resampled(
         number("start_s", start_s),
         number("step_s", step_s, above=0.0),
         numbers("rates_rps", rates_rps, at_least=0.0, missing_allowed=True),
     )
-    before = _kept(store, job)
-    pieces = [new] if before is None else [new, before] if only_missing else [before, new]
-    grid = reduce(_joined, pieces)
+    before, recorded_until_s = _kept(store, job)
+    grid = new if before is None else _joined(before, new)
     if grid.values.size:
-        values = [None if math.isnan(v) else float(f"{v:.{DIGITS}g}") for v in grid.values.tolist()]
-        document = {"schema": 1, "step_s": STEP_S, "start_s": grid.start_s, "rates_rps": values}
-        store.save_document(job, DOCUMENT, document)
+        _save(store, job, grid, recorded_until_s=max(recorded_until_s, _end_s(new)))
     return grid
 
 
 def remember_live(store: Store, job: str) -> None:
-    """Add what the control loop has seen of the live job lately."""
+    """Add what the control loop has seen of the live job lately, where no recording knows it better."""
     control = store.control(job)
     data = None if control is None else control.state.get("rates")
     if data is None:
         return
     rates = Rates.from_json(data)
-    if rates.values:
-        grid = rates.grid
-        remember(
-            store, job, start_s=grid.start_s, step_s=grid.step_s, rates_rps=grid.values, only_missing=True
-        )
+    if not rates.values:
+        return
+    new = _resampled(rates.grid.start_s, rates.grid.step_s, rates.grid.values)
+    before, recorded_until_s = _kept(store, job)
+    if before is not None:
+        before = _up_to(before, max(recorded_until_s, _end_s(new)))
+    if before is None or not before.values.size:
+        _save(store, job, new, recorded_until_s=recorded_until_s)
+        return
+    grid = _joined(new, before)
+    kept = before.values[max(0, round((grid.start_s - before.start_s) / STEP_S)) :]
+    pushed_out, brought = _seen(before.values) - _seen(kept), _seen(grid.values) - _seen(kept)
+    if pushed_out > brought and brought < AN_HOUR:
+        grid = before
+    _save(store, job, grid, recorded_until_s=recorded_until_s)
 
 
 def history(store: Store, job: str) -> Grid | Unknown:
     """Everything that is remembered of this job's arrivals."""
-    kept = _kept(store, job)
+    kept, _ = _kept(store, job)
     if kept is None or np.isnan(kept.values).all():
         return Unknown(f"no arrivals of {job} are known: record its input, or let `headroom serve` watch it")
     return kept
 
 
-def _kept(store: Store, job: str) -> Grid | None:
+def _kept(store: Store, job: str) -> tuple[Grid | None, float]:
+    """What is remembered, and until when recordings say so."""
     data = store.document(job, DOCUMENT)
     if data is None or data.get("schema") != 1 or data["step_s"] != STEP_S:
-        return None
+        return None, -math.inf
     values = np.array([math.nan if v is None else v for v in data["rates_rps"]], dtype=float)
-    return Grid(float(data["start_s"]), STEP_S, values)
+    grid = Grid(float(data["start_s"]), STEP_S, values)
+    until_s = data.get("recorded_until_s", _end_s(grid))  # where nothing is said, all may be recorded
+    return grid, -math.inf if until_s is None else float(until_s)
+
+
+def _save(store: Store, job: str, grid: Grid, *, recorded_until_s: float) -> None:
+    values = [None if math.isnan(v) else float(f"{v:.{DIGITS}g}") for v in grid.values.tolist()]
+    document = {
+        "schema": 1,
+        "step_s": STEP_S,
+        "start_s": grid.start_s,
+        "recorded_until_s": recorded_until_s if math.isfinite(recorded_until_s) else None,
+        "rates_rps": values,
+    }
+    store.save_document(job, DOCUMENT, document)
+
+
+def _end_s(grid: Grid) -> float:
+    return grid.start_s + STEP_S * grid.values.size
+
+
+def _up_to(grid: Grid, end_s: float) -> Grid:
+    return Grid(grid.start_s, STEP_S, grid.values[: max(0, round((end_s - grid.start_s) / STEP_S))])
+
+
+def _seen(values: Array) -> int:
+    return int((~np.isnan(values)).sum())
 
 
 def _resampled(start_s: float, step_s: float, values: Array) -> Grid:

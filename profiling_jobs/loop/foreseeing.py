@@ -71,7 +71,7 @@ def _updated(job: str, loop: Loop, charge: InCharge, champion: Forecaster, rates
     key = f"forecaster of {job}"
     which = (charge.forecaster_version, champion.step_s, charge.forecaster_until_s)
     known, forecaster, seen = loop.remembered.get(key, (None, None, 0))
-    if known != which:
+    if known != which or seen > rates.end:  # or it has seen what a clock gone ahead had added
         forecaster = Forecaster.from_json(champion.to_json())
         until_s = charge.forecaster_until_s
         seen = rates.first if isinstance(until_s, Unknown) else round(until_s / rates.step_s)

@@ -20,6 +20,7 @@ from models.series import Grid
 from ..signals.timeline import Timeline
 
 MOST_CELLS = 2880  # judgement: a day at 30 s; enough to see what the champion is told after a restart
+AHEAD = 2  # cells; judgement: a clock that is kept in step is not set back by so much
 DIGITS = 6  # of a rate; its noise is far larger
 
 
@@ -55,8 +56,10 @@ class Rates:
         return np.concatenate((np.full(missing, np.nan), self.values[max(0, cell - self.first) :]))
 
     def grown(self, timeline: Timeline, *, until_s: float) -> Rates:
-        """With every cell that was over by then."""
+        """With every cell that was over by then, and none that only a clock gone ahead can have added."""
         end = math.floor(until_s / self.step_s)
+        if self.end - end > AHEAD:
+            return Rates(self.step_s, min(self.first, end), self.values[: max(0, end - self.first)])
         if end <= self.end:
             return self
         begin = max(self.end, end - MOST_CELLS)

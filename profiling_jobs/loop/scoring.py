@@ -87,9 +87,16 @@ class Scoring:
         return Scoring(version=version) if self.instead else replace(self, version=version)
 
     def settled(self, rates: Rates) -> tuple[Scoring, tuple[Scored, ...]]:
-        """With every forecast scored whose horizon is over; which they were."""
+        """With every forecast scored whose horizon is over; which they were.
+
+        What a clock gone ahead has made later than the newest rate would keep others from being made.
+        """
         kept, scored, state = [], [], self
+        if self.counted_until_s > rates.end_s + 1e-6:
+            state = replace(self, counted_until_s=-math.inf)
         for by, issued in self.issued:
+            if issued.made_at_s > rates.end_s + 1e-6:
+                continue
             if issued.over_at_s > rates.end_s + 1e-6:
                 kept.append((by, issued))
                 continue
@@ -102,7 +109,7 @@ class Scoring:
     def judged(self, now_s: float) -> Scoring:
         """With the champion relieved if it has missed too often, and a new request when that was long ago."""
         if self.instead:
-            return replace(self, since_s=now_s) if now_s - self.since_s >= ASK_AGAIN_S else self
+            return self if 0.0 <= now_s - self.since_s < ASK_AGAIN_S else replace(self, since_s=now_s)
         if self.misses < MISSES:
             return self
         why = f"the champion missed {self.misses} horizons in a row"

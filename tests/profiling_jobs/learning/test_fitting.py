@@ -13,6 +13,7 @@ import pytest
 
 from models.capacity import CapacityModel
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
+from models.series import Grid
 from models.simulation.registry import MemoryRegistry
 from models.simulation.store import MemoryStore
 from pipelines.resources.simulated_registry import SimulatedRegistry
@@ -409,6 +410,51 @@ class TestHistory:
             assert grid.start_s == 600.0
             assert grid.values.tolist() == [*recorded, *[160.0] * 6, *[170.0] * 6, *[180.0] * 6]
         assert not isinstance(fitting.fit_workload(grid, horizon_s=60.0), Unknown)
+
+    @pytest.mark.fast
+    def test_a_clock_that_was_ahead_for_minutes_costs_nothing_of_the_history(self) -> None:
+        def seen(first_s: float, values: tuple[float, ...]) -> Grid:
+            state = {"rates": Rates(60.0, round(first_s / 60.0), values).to_json()}
+            kept = store.control("orders")
+            epoch = None if kept is None else kept.epoch
+            store.save_control(Control("orders", (epoch or 0) + 1, state), expected_epoch=epoch)
+            grid = training.arrivals(store, "orders")
+            assert not isinstance(grid, Unknown)
+            return grid
+
+        store, week_s = MemoryStore(), 7 * 86_400.0
+        workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[1.0] * 30_000)
+        before = seen(300_000.0, (2.0,) * 60)
+        for ahead_s in (week_s / 2.0, 52.0 * week_s):
+            astray = seen(303_600.0 + ahead_s, (math.nan,) * 2_870 + (9.0,) * 10)
+            assert np.isfinite(astray.values).sum() >= np.isfinite(before.values).sum()
+            assert astray.start_s == 0.0
+            right = seen(303_600.0, (3.0,) * 5)
+            assert (right.start_s, right.start_s + right.values.size * 10.0) == (0.0, 303_900.0)
+            np.testing.assert_array_equal(right.values[: before.values.size], before.values)
+
+    @pytest.mark.fast
+    def test_a_job_that_comes_back_after_weeks_is_known_anew_within_an_hour(self) -> None:
+        store = MemoryStore()
+        workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[1.0] * 30_000)
+        for minutes in (5, 60):
+            live = Rates(60.0, 40_000, (7.0,) * minutes)
+            before = None if minutes == 5 else 5
+            store.save_control(Control("orders", minutes, {"rates": live.to_json()}), expected_epoch=before)
+            grid = training.arrivals(store, "orders")
+            assert not isinstance(grid, Unknown)
+            assert (np.nanmax(grid.values) == 7.0) == (minutes == 60)
+
+    @pytest.mark.fast
+    def test_what_was_recorded_after_the_loop_had_ended_stays(self) -> None:
+        store = MemoryStore()
+        live = Rates(60.0, 10, (150.0, 160.0))
+        store.save_control(Control("orders", 1, {"rates": live.to_json()}), expected_epoch=None)
+        training.arrivals(store, "orders")
+        workload_history.remember(store, "orders", start_s=900.0, step_s=10.0, rates_rps=[5.0] * 6)
+        grid = training.arrivals(store, "orders")
+        assert not isinstance(grid, Unknown)
+        assert grid.values[-6:].tolist() == [5.0] * 6
 
     @pytest.mark.fast
     def test_steps_of_a_forecast_begin_at_whole_steps(self) -> None:

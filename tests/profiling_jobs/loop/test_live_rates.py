@@ -67,6 +67,22 @@ def test_only_the_newest_day_is_kept() -> None:
     assert rates.values[-1] == 10.0
 
 
+@pytest.mark.parametrize("ahead_s", [600.0, 8 * 3600.0, 400 * 86_400.0])
+def test_a_clock_that_was_ahead_for_a_moment_stops_nothing_once_it_is_right(ahead_s: float) -> None:
+    before = Rates(30.0, 0, (10.0,) * 6)
+    astray = before.grown(timeline(180.0, 180.0 + ahead_s, every_s=ahead_s / 40.0), until_s=180.0 + ahead_s)
+    assert astray.end_s == 180.0 + ahead_s
+    right = astray.grown(timeline(180.0, 240.0), until_s=240.0)
+    again = right.grown(timeline(180.0, 300.0), until_s=300.0)
+    assert again.end_s == 300.0
+    assert again.values[-2:] == (10.0, 10.0)
+
+
+def test_a_clock_that_is_set_back_by_a_cell_takes_nothing_away() -> None:
+    rates = Rates(30.0, 0, (10.0,) * 6)
+    assert rates.grown(timeline(0.0, 125.0), until_s=125.0) is rates
+
+
 def test_since_a_cell_that_is_not_kept_there_is_nothing_but_gaps() -> None:
     rates = Rates(30.0, 10, (1.0, 2.0, 3.0))
     assert rates.since(12).tolist() == [3.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,6 +109,17 @@ def test_what_nobody_observed_is_not_scored() -> None:
     after, scored = scoring.settled(Rates(STEP_S, 0, (math.nan,) * STEPS))
     assert scored == ()
     assert (after.issued, after.misses) == ((), 0)
+
+
+def test_forecasts_of_a_clock_that_was_ahead_keep_no_others_from_being_scored() -> None:
+    year_s = 365 * 86_400.0
+    astray = ticks(12, forecasts=1_000.0, comes=2_000.0)[-1]
+    astray = astray.made(forecast(1_000.0), by="champion", from_s=year_s)
+    astray, _ = replace(astray, counted_until_s=year_s, since_s=year_s).settled(Rates(STEP_S, 13, ()))
+    after = ticks(40, forecasts=1_000.0, comes=2_000.0, begin=astray)[-1]
+    assert after.instead
+    waiting = replace(after, since_s=year_s)
+    assert waiting.judged(60.0).since_s == 60.0
 
 
 def test_it_is_bounded_and_comes_back_from_json() -> None:
