@@ -10,12 +10,18 @@ one exceeds 12, c moves by (1 + Σθ) times the mean error since that sum was la
 level moves by that error. In white noise that happens less than once in 10⁵ steps, a spike of four steps does
 not reach it, a jump of 2σ is followed within about ten steps.
 
+After a long gap nothing says that the level is still where it was: the drift is not drawn on through it, and
+what is seen next is believed at once. With differences the k-th value since counts as the k-th of their mean,
+1/k, until the model's own averaging gives it as much; a model that returns to a level takes the first value
+for it if that lies further off than its values ever do.
+
 Only this recursion is kept of a fitted ARIMA: an update and a forecast need numpy alone, a model is a few
 numbers of JSON, and the back-test runs exactly what the live forecast runs.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +29,12 @@ import numpy as np
 from ..arguments import Array
 from ..quantities import Json
 from .fourier import NO_CURVE, Fourier
+from .naive import LONG_GAP
 
 CLIPPED, ALLOWANCE, MOVED = 3.0, 0.5, 12.0  # Page's sums: ½ is best for shifts of one σ; 12 by the text above
 AVERAGING = -0.5  # judgement: above it half of a jump is followed at once
+FAR_OFF = 3.0  # usual deviations of u from its level; one value in 400
+REMEMBERED = 1_000  # steps of its own past that make up the usual deviation
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,21 @@ class Recursion:
         """(p, d, q), as ARIMA orders are written."""
         return len(self.ar), int(self.differenced), len(self.ma)
 
+    @property
+    def usual(self) -> float:
+        """The w that it comes back to."""
+        settled = 1.0 - sum(self.ar)
+        return self.intercept / settled if abs(settled) > 1e-6 else 0.0
+
+    @property
+    def usual_deviation(self) -> float:
+        """How far w lies from that, as a rule: σ √(Σ ψ²) with ψ what is left of an error j steps later."""
+        psi = [1.0]
+        for j in range(1, REMEMBERED):
+            own = self.ma[j - 1] if j <= len(self.ma) else 0.0
+            psi.append(own + sum(c * psi[j - 1 - i] for i, c in enumerate(self.ar[:j])))
+        return self.deviation * math.sqrt(math.fsum(v * v for v in psi))
+
 
 class Arima:
     """The recursion with its state: what was last seen, and the curve around which it wanders."""
@@ -60,9 +84,7 @@ class Arima:
         self.recursion = recursion
         self.curve = curve
         self.at = 0
-        settled = 1.0 - sum(recursion.ar)
-        usual = recursion.intercept / settled if abs(settled) > 1e-6 else 0.0
-        self.w = [usual] * len(recursion.ar)
+        self.w = [recursion.usual] * len(recursion.ar)
         """Newest first, as is `e`."""
         self.e = [0.0] * len(recursion.ma)
         self.level = level
@@ -72,6 +94,10 @@ class Arima:
         self.sums = [0.0, 0.0]
         self.since = [0, 0]
         self.errors = [0.0, 0.0]
+        self.missing = 0
+        """Values in a row, up to now."""
+        self.since_gap = 0
+        """How many were seen since a long gap, while the model's own average would give them less weight."""
 
     @property
     def name(self) -> str:
@@ -82,19 +108,27 @@ class Arima:
         return f"arima({orders}){drift}{curve}"
 
     def see(self, values: Array) -> None:
-        """Take in what was observed since; a missing value is taken as it was expected."""
+        """Take in what was observed since; a missing value is taken as it was expected, for a while."""
         left = (values - self.curve.at(self.at, values.size)).tolist()
         self.at += len(left)
         recursion, w, e, level = self.recursion, self.w, self.e, self.level
         # Differences follow the level by themselves, unless Σθ near −1 averages over many steps.
         follows = recursion.deviation > 0.0 and recursion.averages
         for u in left:
+            missing = u != u
+            if missing:
+                self.missing += 1
+                if self.missing > LONG_GAP and recursion.differenced:
+                    continue
+            elif self.missing:
+                if self.missing > LONG_GAP:
+                    level = self._found_again(u, level)
+                self.missing = 0
             expected = recursion.intercept + self.moved
             for coefficient, value in zip(recursion.ar, w, strict=True):
                 expected += coefficient * value
             for coefficient, value in zip(recursion.ma, e, strict=True):
                 expected += coefficient * value
-            missing = u != u
             if missing:
                 change = expected
             elif not recursion.differenced:
@@ -115,7 +149,28 @@ class Arima:
                 e.pop()
             if follows and not missing:
                 self._follow(change - expected)
+            if self.since_gap and not missing:
+                self._average(change - expected)
         self.level = level
+
+    def _found_again(self, u: float, level: float | None) -> float | None:
+        """The level to go on from with the first value after a long gap."""
+        recursion = self.recursion
+        if recursion.differenced:
+            self._begin_at(recursion.usual)
+            self.since_gap = int(recursion.averages)
+            return u - recursion.usual
+        settled = 1.0 - sum(recursion.ar)
+        if abs(u - (recursion.intercept + self.moved) / settled) > FAR_OFF * recursion.usual_deviation:
+            self._begin_at(u)
+            self.moved = settled * u - recursion.intercept
+        return level
+
+    def _begin_at(self, w: float) -> None:
+        """As if it had always been so."""
+        self.w[:] = [w] * len(self.w)
+        self.e[:] = [0.0] * len(self.e)
+        self.sums, self.since, self.errors = [0.0, 0.0], [0, 0], [0.0, 0.0]
 
     def _follow(self, error: float) -> None:
         z = max(-CLIPPED, min(CLIPPED, error / self.recursion.deviation))
@@ -132,13 +187,25 @@ class Arima:
                 return
 
     def _move(self, error: float) -> None:
-        averaging = sum(self.recursion.ma)
         if self.recursion.differenced:
-            # An error d enters every later level with d Σθ / (1 − Σφ).
-            self.e[0] += error * (1.0 - sum(self.recursion.ar)) / averaging
+            self._shift(error)
         else:
             # A constant that is off by δ leaves errors of δ / (1 + Σθ).
-            self.moved += error * max(0.0, 1.0 + averaging)
+            self.moved += error * max(0.0, 1.0 + sum(self.recursion.ma))
+
+    def _shift(self, change: float) -> None:
+        """Every later level by so much: an error d enters them with d Σθ / (1 − Σφ)."""
+        self.e[0] += change * (1.0 - sum(self.recursion.ar)) / sum(self.recursion.ma)
+
+    def _average(self, error: float) -> None:
+        """The next value since a long gap has its share in their mean."""
+        own = (1.0 + sum(self.recursion.ma)) / (1.0 - sum(self.recursion.ar))
+        share = 1.0 / self.since_gap
+        if share <= own:
+            self.since_gap = 0
+            return
+        self._shift((share - own) * error)
+        self.since_gap += 1
 
     def ahead(self, steps: int) -> Array:
         """What comes in the next `steps` steps?"""
@@ -184,6 +251,8 @@ class Arima:
                 "sums": list(self.sums),
                 "since": list(self.since),
                 "errors": list(self.errors),
+                "missing": self.missing,
+                "since_gap": self.since_gap,
             },
         }
 
@@ -205,4 +274,5 @@ class Arima:
         result.w, result.e = list(state["w"]), list(state["e"])
         result.moved, result.sums = float(state["moved"]), list(state["sums"])
         result.since, result.errors = list(state["since"]), list(state["errors"])
+        result.missing, result.since_gap = int(state.get("missing", 0)), int(state.get("since_gap", 0))
         return result

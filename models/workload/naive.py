@@ -3,7 +3,8 @@
     last value        f(t + h) = y(t)
     seasonal naive    f(t + h) = y(t + h − P)
     recent median     f(t + h) = median of the last W observed values; of the last 12 only once all of
-                      those were on one side of it, because then the level has moved
+                      those were on one side of it, because then the level has moved; of those
+                      since a long gap, because nothing says that it has not
 
 A missing value is replaced by what the candidate itself expected, so that a gap never reads as zero.
 """
@@ -17,6 +18,7 @@ import numpy as np
 from ..arguments import Array
 from ..quantities import Json
 
+LONG_GAP = 20  # steps; judgement: twice the horizon, and what an average with θ = −0.95 remembers
 ONE_SIDED = 12  # of noise around one level about one value in 4 000 completes such a run
 
 
@@ -100,11 +102,13 @@ class RecentMedian:
 
     kind = "median"
 
-    def __init__(self, *, window: int, recent: Sequence[float] = (), run: int = 0) -> None:
+    def __init__(self, *, window: int, recent: Sequence[float] = (), run: int = 0, missing: int = 0) -> None:
         self.window = window
         self.recent = list(recent)
         self.run = run
         """How many values in a row were above (positive) or below (negative) the median before them."""
+        self.missing = missing
+        """Values in a row, up to now."""
 
     @property
     def name(self) -> str:
@@ -113,7 +117,13 @@ class RecentMedian:
 
     def see(self, values: Array) -> None:
         """Take in what was observed since."""
-        for value in values[~np.isnan(values)].tolist():
+        for value in values.tolist():
+            if value != value:
+                self.missing += 1
+                continue
+            if self.missing > LONG_GAP:
+                self.recent, self.run = [], 0
+            self.missing = 0
             middle = self._middle()
             if value == middle or not self.recent:
                 self.run = 0
@@ -140,11 +150,20 @@ class RecentMedian:
 
     def to_json(self) -> dict[str, object]:
         """The state as plain JSON."""
-        return {"kind": self.kind, "window": self.window, "recent": list(self.recent), "run": self.run}
+        return {
+            "kind": self.kind,
+            "window": self.window,
+            "recent": list(self.recent),
+            "run": self.run,
+            "missing": self.missing,
+        }
 
     @classmethod
     def from_json(cls, data: Json) -> RecentMedian:
         """The candidate as it was when `to_json` was called."""
         return cls(
-            window=int(data["window"]), recent=[float(v) for v in data["recent"]], run=int(data["run"])
+            window=int(data["window"]),
+            recent=[float(v) for v in data["recent"]],
+            run=int(data["run"]),
+            missing=int(data.get("missing", 0)),
         )

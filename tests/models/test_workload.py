@@ -149,6 +149,16 @@ def test_the_level_is_followed_when_it_jumps():
     assert abs(forecaster.predict().mid.mean() - 2_000) < 150
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_after_hours_away_the_load_that_is_found_is_forecast(seed):
+    random = np.random.default_rng(seed)
+    history = 1_000 + np.cumsum(random.normal(size=600) * 4) + random.normal(size=600) * 60
+    forecaster = fit_forecast(np.maximum(history, 0), step_s=30, horizon_s=270)
+    assert forecaster.update(np.full(1_000, np.nan)).predict().mid.max() < 1_500
+    peak = forecaster.update([3_000.0]).predict().peak
+    assert peak.low <= 3_050 <= peak.high
+
+
 def test_errors_that_grow_with_the_rate_widen_the_band_with_it():
     day = 1_000 + 900 * np.sin(2 * np.pi * np.arange(1_200) / 120)
     noisy = day * (1 + 0.1 * np.random.default_rng(0).normal(size=1_200))

@@ -100,6 +100,57 @@ def test_a_moved_level_is_followed_and_a_spike_is_not(recursion):
     np.testing.assert_array_equal(restored.ahead(5), model.ahead(5))
 
 
+AWAY = np.full(1_000, NAN)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        LastValue(),
+        RecentMedian(window=60),
+        Arima(Recursion((), (), False, 1_000.0, 60.0)),
+        Arima(Recursion((0.7,), (-0.3,), False, 300.0, 60.0)),
+        Arima(Recursion((), (-0.94,), True, 0.0, 60.0)),
+        Arima(Recursion((), (-0.94,), True, -2.0, 60.0)),
+        Arima(Recursion((0.3,), (-0.95,), True, 0.0, 60.0)),
+        Arima(Recursion((0.3,), (-0.4, -0.2), True, 0.0, 60.0)),
+        Arima(Recursion((), (), True, 5.0, 60.0)),
+    ],
+)
+def test_after_a_long_gap_what_is_seen_is_believed_at_once(candidate):
+    random = np.random.default_rng(0)
+    candidate.see(1_000 + 60 * random.normal(size=300))
+    candidate.see(AWAY)
+    before = candidate.ahead(9)
+    assert np.abs(before - 1_000).max() < 300  # no drift through it
+    for count in (1, 1, 2, 4, 8, 16):
+        restored = type(candidate).from_json(json.loads(json.dumps(candidate.to_json())))
+        np.testing.assert_array_equal(restored.ahead(5), candidate.ahead(5))
+        candidate.see(3_000 + 60 * random.normal(size=count))
+        assert np.abs(candidate.ahead(9) - 3_000).max() < 250
+
+
+@pytest.mark.fast
+def test_after_a_long_gap_an_average_begins_with_the_mean_of_what_it_has_seen():
+    model = Arima(Recursion((), (-0.95,), True, 0.0, 60.0))
+    model.see(np.array([1_000.0] * 100))
+    model.see(AWAY)
+    for number in range(1, 20):
+        model.see(np.array([2_900.0 if number % 2 else 3_100.0]))
+        mean = 3_000.0 - (100.0 / number if number % 2 else 0.0)
+        assert model.ahead(1)[0] == pytest.approx(mean)
+
+
+@pytest.mark.fast
+def test_after_a_long_gap_a_usual_value_does_not_move_the_level_it_returns_to():
+    model = Arima(Recursion((0.7,), (), False, 300.0, 60.0))
+    model.see(np.full(100, 1_000.0))
+    model.see(AWAY)
+    model.see(np.array([1_200.0]))  # 2.4 deviations of u
+    assert model.ahead(60)[-1] == pytest.approx(1_000.0)
+
+
 # --- fitting ---
 
 
