@@ -34,7 +34,7 @@ _KINDS: Mapping[str, Any] = {kind.kind: kind for kind in (LastValue, SeasonalNai
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The rate over the horizon: H steps from the newest observation on."""
+    """The rate over the horizon: H steps from the newest observation on, or from a little later."""
 
     step_s: float
     mid: Array
@@ -91,11 +91,22 @@ class Forecaster:
         self._model.see(_rates("new_rps", new_rps))
         return self
 
-    def predict(self, *, paths: int = 200) -> Forecast:
-        """What will the rate be over the horizon? The same paths around the forecast at every call."""
+    def predict(self, *, paths: int = 200, later_steps: float = 0.0) -> Forecast:
+        """What will the rate be over the horizon? The same paths around the forecast at every call.
+
+        `later_steps`: how long ago the newest observation ended. Whole steps are left out, and where the rate
+        rises, a part of one is gone ahead; where it falls, nothing is, for what is left of the step that has
+        begun still lies higher. The errors are those at the end of each step.
+        """
         count = whole("paths", paths)
-        mid = np.maximum(self._model.ahead(self.steps), 0.0)
-        every = self._spread.paths(mid)
+        later = round(
+            number("later_steps", later_steps, at_least=0.0), 6
+        )  # a clock's last digits are no step
+        left_out = int(later)
+        expected = np.maximum(self._model.ahead(left_out + self.steps + 1), 0.0)[left_out:]
+        mid = expected[:-1] + (later - left_out) * np.maximum(np.diff(expected), 0.0)
+        spread = self._spread.later(math.ceil(later))
+        every = spread.paths(mid)
         low, high = bands.between(every, mid)
         generator = np.random.default_rng(self.seed)
         rounds = [generator.permutation(len(every)) for _ in range(-(-count // len(every)))]
@@ -108,7 +119,7 @@ class Forecaster:
             low=low,
             high=high,
             paths=drawn,
-            peak=bands.peak(self._spread, every, mid),
+            peak=bands.peak(spread, every, mid),
             confidence=bands.CONFIDENCE,
             model=self.model,
             why=self.why,

@@ -2,6 +2,9 @@
 
 The champion's forecaster is updated with every rate seen since it was trained, forecasts, and is held against
 what came (`scoring`); where it has missed too often, the best naive forecast stands in.
+
+Rates are known in whole steps, and a step is as long as a minute: what is decided with begins at the tick,
+what is scored where the rates end.
 """
 
 from __future__ import annotations
@@ -56,10 +59,13 @@ def foresee(
         naive = stand_in(champion, rates)
         if not isinstance(naive, Unknown):
             forecaster, by = naive, "naive"
-    forecast = forecaster.predict(paths=PATHS)
-    scoring = scoring.made(forecast, by=by, from_s=rates.end_s)
+    scoring = scoring.made(forecaster.predict(paths=PATHS), by=by, from_s=rates.end_s)
+    # Beyond a whole horizon nothing that was observed is left, and control has stopped believing it.
+    later_steps = min(max(0.0, now_s - rates.end_s) / rates.step_s, float(forecaster.steps))
+    forecast = forecaster.predict(paths=PATHS, later_steps=later_steps)
     requests = (_refit(scoring.instead, since_s=scoring.since_s),) if scoring.instead else ()
-    return Foreseen(forecast, scoring, _told(forecast, by, scoring, scored, rates), requests)
+    from_s = rates.end_s + later_steps * rates.step_s
+    return Foreseen(forecast, scoring, _told(forecast, by, scoring, scored, from_s), requests)
 
 
 def _refit(why: str, *, since_s: float) -> dict[str, Any]:
@@ -83,12 +89,12 @@ def _updated(job: str, loop: Loop, charge: InCharge, champion: Forecaster, rates
 
 
 def _told(
-    forecast: Forecast, by: str, scoring: Scoring, scored: tuple[Scored, ...], rates: Rates
+    forecast: Forecast, by: str, scoring: Scoring, scored: tuple[Scored, ...], from_s: float
 ) -> dict[str, Any]:
     return {
         "by": by,
         "model": forecast.model,
-        "from_s": rates.end_s,
+        "from_s": from_s,
         "step_s": forecast.step_s,
         "horizon_s": forecast.horizon_s,
         "mean_rps": float(forecast.mid.mean()),

@@ -149,6 +149,18 @@ def test_the_level_is_followed_when_it_jumps():
     assert abs(forecaster.predict().mid.mean() - 2_000) < 150
 
 
+def test_what_lies_further_ahead_is_less_sure():
+    walk = 5_000 + np.cumsum(np.random.default_rng(1).normal(size=600) * 50)
+    forecaster = fit_forecast(walk, step_s=30, horizon_s=300)
+    soon, later = forecaster.predict(), forecaster.predict(later_steps=2.5)
+    assert later.paths.shape == soon.paths.shape
+    assert later.horizon_s == soon.horizon_s
+    assert later.high[0] - later.low[0] > 1.2 * (soon.high[0] - soon.low[0])
+    assert later.high[-1] - later.low[-1] > soon.high[-1] - soon.low[-1]
+    with pytest.raises(Misuse, match="later_steps"):
+        forecaster.predict(later_steps=-1.0)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_after_hours_away_the_load_that_is_found_is_forecast(seed):
     random = np.random.default_rng(seed)
