@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from models import control
+from models.downtime_priors import COLD_START_S
 from models.optimise.candidates import aligned_scale_outs
 from models.promise import Promise
 from models.quantities import Misuse, Unknown
@@ -20,11 +21,13 @@ from profiling_jobs.learning.model_documents import KINDS
 from profiling_jobs.loop.ground import InCharge
 
 from .job_plans import limit_records
-from .settings import JobSettings, SparkSettings
+from .settings import JobSettings, Rescale, SparkSettings
 
 Found = TypeVar("Found")
 BACK_TO_BACK_S = 10.0  # a batch of a job without a trigger interval; control's own default
 ENDING_S = 60.0  # a restart first waits so long for the batch in hand, then for its executors
+EFFECT_S = {"live": control.Settings.effect_s, "restart": ENDING_S + COLD_START_S}
+"""Until a change works."""
 
 
 def control_settings(
@@ -38,6 +41,7 @@ def control_settings(
 
     A change has not failed before whoever carries it out may give it up, after `scale_timeout_s`.
     """
+    path: Rescale = "restart" if job.attach else job.rescale
     try:
         return control.Settings(
             promise=Promise(job.recovery_target_s, job.confidence),
@@ -45,7 +49,7 @@ def control_settings(
             max_scale_out=job.scale_out_max,
             candidates=aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks),
             mode=job.mode,
-            path="restart" if job.attach else job.rescale,
+            path=path,
             only_commits=job.attach,
             interval_s=job.evaluation_interval_s,
             failure_kinds=job.failure_kinds,
@@ -56,6 +60,7 @@ def control_settings(
             cooldown_in_s=min(job.scale_in_window_s, control.Settings.cooldown_in_s),
             trigger_s=job.trigger_s or BACK_TO_BACK_S,
             max_lag_s=job.max_lag_s,
+            effect_s=EFFECT_S[path],
             take_effect_s=max(control.Settings.take_effect_s, scale_timeout_s + ENDING_S),
         )
     except Misuse as wrong:

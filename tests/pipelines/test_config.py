@@ -165,6 +165,15 @@ def test_a_job_is_rescaled_the_way_its_settings_say() -> None:
     assert path(ORDERS + 'rescale = "restart"\n') == "restart"
 
 
+def test_a_change_by_a_restart_is_given_the_time_that_a_restart_takes():
+    live, restart = (
+        control_settings("orders", parse(ORDERS + f'rescale = "{how}"\n', environment={}).jobs["orders"])
+        for how in ("live", "restart")
+    )
+    assert (live.effect_s, restart.effect_s) == (30.0, 60.0 + 37.0)
+    assert restart.horizon_s == live.horizon_s + 67.0
+
+
 def test_an_attached_job_is_never_rescaled_and_needs_its_checkpoint() -> None:
     said = mistakes('[job.theirs]\nattach = true\ninputs = {e = "t"}\nmode = "apply"\n')
     assert [s.split(": ", 2)[1] for s in said] == ["job.theirs.checkpoint", "job.theirs.mode"]

@@ -69,7 +69,7 @@ def in_charge() -> InCharge:
     )
     steps = np.random.default_rng(3).normal(0.0, 20.0, 720).cumsum()  # a load that wanders
     history = 1_500.0 + steps - steps[-1]
-    forecaster = naive_forecaster(history, step_s=TICK_S, steps=5, seed=1)
+    forecaster = naive_forecaster(history, step_s=TICK_S, steps=6, seed=1)
     assert isinstance(forecaster, Forecaster)
     versions = {"workload": 1, "capacity": 1, "recovery": 1}
     return InCharge(models, forecaster, START_S, versions, seed=7)
