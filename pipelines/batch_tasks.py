@@ -8,12 +8,14 @@ Spark runs the tasks of a stage in ⌈tasks / executors⌉ waves, and ⌈n / k s
 stage has steps of its own and no single number tells them: Unknown, and every size counts for itself.
 
 The owner learns it where it reads topics and keeps it in the store's document "partitions", so that
-decisions, searches and models count with the same number. Simulated executors have no waves.
+decisions, searches and models count with the same number. Topics may be given more partitions while a job
+runs, so `Counting` looks again every few minutes. Simulated executors have no waves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from models.quantities import Unknown
@@ -27,6 +29,33 @@ if TYPE_CHECKING:
 
 DOCUMENT = "partitions"
 STATE = "spark.sql.shuffle.partitions"
+NOT_READ = Unknown("the partitions were not read yet")
+AGAIN_S = 300.0  # judgement: Spark itself finds new partitions at its next batch; a broker is asked rarely
+
+
+class Counting:
+    """The tasks of every job's batches as decisions take them, told where their number changes."""
+
+    def __init__(self, world: World, jobs: Mapping[str, JobSettings], *, say: Callable[[str], None]) -> None:
+        self._world, self._jobs, self._say = world, jobs, say
+        self._read: dict[str, tuple[float, int | Unknown]] = {}
+        """Job -> when it was read, and what."""
+
+    def of(self, name: str, *, now_s: float) -> int | Unknown:
+        """Where they bound what executors can do; while the broker does not answer, what was known before."""
+        read_s, tasks = self._read.get(name, (-math.inf, NOT_READ))
+        if 0.0 <= now_s - read_s < AGAIN_S:
+            return tasks
+        before = known(self._world.store, name)
+        there = live_partitions(self._world, self._jobs[name])
+        if not isinstance(there, Unknown):
+            tasks = learnt(self._world, name, self._jobs[name], there)
+            if tasks != before and before != nobody_has_looked(name):
+                self._say(f"{name}: {_in_words(tasks)} now, {_in_words(before)} before")
+        elif name not in self._read:  # it may answer any moment
+            return before
+        self._read[name] = (now_s, tasks)
+        return tasks
 
 
 def counted(job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
@@ -66,9 +95,18 @@ def known(store: Store, name: str) -> int | Unknown:
     kept = store.document(name, DOCUMENT) or {}
     if "tasks" in kept:
         return int(kept["tasks"])
-    return Unknown(str(kept.get("unknown", f"nobody has looked at the partitions of {name} yet")))
+    return Unknown(str(kept["unknown"])) if "unknown" in kept else nobody_has_looked(name)
+
+
+def nobody_has_looked(name: str) -> Unknown:
+    """What is known of a job at first."""
+    return Unknown(f"nobody has looked at the partitions of {name} yet")
 
 
 def if_known(tasks: int | Unknown) -> int | None:
     """As the models take it: without a number every size counts for itself."""
     return None if isinstance(tasks, Unknown) else tasks
+
+
+def _in_words(tasks: int | Unknown) -> str:
+    return tasks.reason if isinstance(tasks, Unknown) else f"{tasks} tasks a batch"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from models import control
-from models.quantities import Unknown
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.loop import evaluation
 from profiling_jobs.loop.ground import Loop
@@ -42,12 +41,12 @@ class HereDesk:
     def __init__(
         self, world: World, settings: Settings, folder: Path, *, say: Say = lambda line: None
     ) -> None:
-        """`say`: told of samples that could not be taken."""
+        """`say`: told of samples that could not be taken, and of partitions that have come."""
         metrics = one_at_a_time(world.metrics)
         self._world = world = replace(world, metrics=metrics)
         self._settings, self._folder = settings, folder
         self._began_s = time.time()
-        self._tasks: dict[str, int | Unknown] = {}
+        self._tasks = batch_tasks.Counting(world, settings.jobs, say=say)
         self._unsampled: Counter[str] = Counter()
         self._turn = threading.Lock()
         self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in settings.jobs}
@@ -151,22 +150,13 @@ class HereDesk:
 
     def control_settings(self, job: str) -> control.Settings:
         """What control agrees to for this job, without models."""
+        tasks = self._tasks.of(job, now_s=self._world.clock.now_s())
         return control_settings(
             job,
             self._settings.jobs[job],
-            tasks=batch_tasks.if_known(self._tasks_of(job)),
+            tasks=batch_tasks.if_known(tasks),
             scale_timeout_s=self._settings.spark.scale_timeout_s,
         )
-
-    def _tasks_of(self, job: str) -> int | Unknown:
-        """The tasks of a batch, where they bound what executors can do; read from the broker once."""
-        if job not in self._tasks:
-            settings = self._settings.jobs[job]
-            there = batch_tasks.live_partitions(self._world, settings)
-            if isinstance(there, Unknown):
-                return batch_tasks.known(self._world.store, job)
-            self._tasks[job] = batch_tasks.learnt(self._world, job, settings, there)
-        return self._tasks[job]
 
     def _check(self, job: str) -> None:
         if job not in self._settings.jobs:

@@ -74,6 +74,22 @@ def test_while_the_broker_is_away_what_was_counted_before_holds(real, tmp_path):
         assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
 
 
+def test_partitions_that_are_added_while_it_runs_are_noticed_and_told(real, tmp_path):
+    lines = []
+    real.broker.create("in", partitions=6)
+    with HereDesk(real, settings(), tmp_path, say=lines.append) as desk:
+        assert desk.control_settings("orders").sizes == (1, 2, 3, 6, 8)
+        real.broker.delete("in")
+        real.clock.sleep(batch_tasks.AGAIN_S)
+        assert desk.control_settings("orders").sizes == (1, 2, 3, 6, 8)  # it cannot be read: as before
+        real.broker.create("in", partitions=12)
+        assert lines == []
+        real.clock.sleep(batch_tasks.AGAIN_S)
+        assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+    assert lines == ["orders: 12 tasks a batch now, 6 tasks a batch before"]
+    assert batch_tasks.known(real.store, "orders") == 12
+
+
 def test_a_search_counts_with_what_its_copies_have(real, tmp_path):
     real.broker.create("in", partitions=6)
     with HereDesk(real, settings(), tmp_path) as desk:
