@@ -22,6 +22,7 @@ ABOUT = {
     "not_worse_than_naive": "Is the forecast no worse than the better naive one, on the newest horizons?",
     "monotone": "Do more executors never sustain less, and does latency never fall as the load grows?",
     "comes_back": "Does the job come back from the failures that are promised?",
+    "agrees_with_live": "Does the live job still show the capacities that were profiled?",
     "agrees_with_drills": "Do the last drills come out as the model, without having seen them, foretells?",
 }
 

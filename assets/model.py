@@ -4,6 +4,7 @@ Each asset fits one model from everything that is known, checks it, and register
 no check failed. All thinking is in profiling_jobs (fitting, judging, promoting).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -162,7 +163,8 @@ def drilled(document: Document, evidence: Evidence) -> tuple[Drilled, ...]:
     capacity, engine = evidence.own(document)
     if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
         return ()
-    return against_drills(evidence.events, capacity=capacity, engine=engine)
+    since_s = document["figures"].get("slower_since_s", -math.inf)
+    return against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
 
 
 # --------------------------------------------------------------- the picture that is registered with a model

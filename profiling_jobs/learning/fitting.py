@@ -106,6 +106,10 @@ def fit_capacity(
         "saturated_sizes": len(sizes),
         "executor_seconds": sum(m.executor_seconds for m in measurements),
     }
+    if data.slower is not None:
+        figures["profile_taken_at"] = data.slower.share
+        figures["slower_at"] = data.slower.scale_out
+        figures["slower_since_s"] = data.slower.since_s
     largest = model.predict(sizes[-1])
     if not isinstance(largest, Unknown):
         figures["largest_size"] = sizes[-1]

@@ -3,7 +3,8 @@
 Every kind has its checks; one that failed keeps the old champion in charge, a warning does not.
 
     workload    enough_points  held_out_error  interval_coverage  not_worse_than_naive
-    capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_drills
+    capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_live
+                agrees_with_drills
     latency     enough_points  held_out_error  interval_coverage  monotone
     recovery    enough_points  held_out_error  interval_coverage  comes_back  agrees_with_drills
 """
@@ -146,6 +147,19 @@ def _capacity_rises(
     return Verdict("monotone", "passed", "more executors never sustain less")
 
 
+def _agrees_with_live(
+    model: CapacityModel, document: Document, figures: Figures, evidence: Evidence
+) -> Verdict:
+    name, share = "agrees_with_live", figures.get("profile_taken_at")
+    if share is None:
+        return Verdict(name, "passed", "the newest live stretches do not say less than the profile")
+    said = (
+        f"the newest live stretches at {executors(int(figures['slower_at']))} show {share:.0%} of what was "
+        f"profiled, so the profile is taken at {share:.0%} at every size: profile the job again"
+    )
+    return Verdict(name, "warned", said, share, 1.0)
+
+
 def _enough_latencies(
     model: LatencyModel, document: Document, figures: Figures, evidence: Evidence
 ) -> Verdict:
@@ -216,6 +230,7 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
         "held_out_error": held_out_error(CAPACITY_ERROR, "saturated run"),
         "interval_coverage": interval_coverage("saturated run"),
         "monotone": _capacity_rises,
+        "agrees_with_live": _agrees_with_live,
         "agrees_with_drills": agrees_with_drills,
     },
     "latency": {

@@ -8,8 +8,9 @@
                 drill teaches the standstill that it amounts to (standstill), which needs the capacity
 
 Live stretches that overlap a recovery are left out: a job that works off a backlog, or is down, shows
-something else than what it can sustain. So are live stretches that contradict the profile: the smaller
-capacity is believed, and how many were left out is written down.
+something else than what it can sustain. So are live stretches that contradict the profile, and how many is
+written down. Where they go on contradicting it, the job has become slower: then the profile is taken at what
+is left of it (slowdown), so that the smaller capacity is believed, and a check of the model says so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..ports import Store
 from ..probing import profiling_record
 from . import workload_history
 from .engine_inputs import EngineInputs
+from .slowdown import Slowdown, slowdown
 
 GIVEN_UP_S = 900.0  # of a recovery that never ended: when control gives it up
 
@@ -49,7 +51,9 @@ class Measured:
     in_recovery: int = 0
     """Live stretches left out because the job was recovering."""
     contradicting: int = 0
-    """Live stretches left out because the profile says otherwise."""
+    """Live stretches left out because the profile says otherwise, or because the job was faster then."""
+    slower: Slowdown | None = None
+    """Than it was profiled; the profile's measurements are those that are left of them."""
 
 
 def measured(store: Store, job: str) -> Measured:
@@ -59,10 +63,12 @@ def measured(store: Store, job: str) -> Measured:
     session = None if document is None else str(document["session"])
     found = profiling_record.in_force(store, job)
     probed = () if isinstance(found, Unknown) else found
-    profile = tuple(one for _, one in probed)
     lived = [(at_s, one) for _, at_s, one in kept if one.origin == "live"]
     calm = [(at_s, one) for at_s, one in lived if not _recovering(at_s, one, store.events(job))]
-    agreed = [(at_s, one) for at_s, one in calm if not _contradicts(one, profile)]
+    slower = slowdown(probed, calm)
+    profile = tuple(one if slower is None else slower.taken(one) for _, one in probed)
+    now = [(at_s, one) for at_s, one in calm if slower is None or at_s >= slower.since_s]
+    agreed = [(at_s, one) for at_s, one in now if not _contradicts(one, profile)]
     times = [at_s for at_s, _ in (*probed, *agreed)]
     return Measured(
         measurements=(*profile, *(one for _, one in agreed)),
@@ -72,6 +78,7 @@ def measured(store: Store, job: str) -> Measured:
         to_s=max(times, default=None),
         in_recovery=len(lived) - len(calm),
         contradicting=len(calm) - len(agreed),
+        slower=slower,
     )
 
 

@@ -116,10 +116,14 @@ def rare(inside: int, count: int) -> bool:
 
 
 def against_drills(
-    events: Sequence[Event], *, capacity: CapacityModel, engine: EngineInputs
+    events: Sequence[Event], *, capacity: CapacityModel, engine: EngineInputs, since_s: float = -math.inf
 ) -> tuple[Drilled, ...]:
-    """The last drills, each foretold with downtimes that were learnt from all the others."""
+    """The last drills, each foretold with downtimes that were learnt from all the others.
+
+    `since_s`: what was lived through before, was lived through by another job.
+    """
     found = []
+    events = [(event, details) for event, details in events if event.failed_at_s >= since_s]
     taught = lessons(events, capacity=capacity, engine=engine)
     for event, details in drills(events)[-LAST_DRILLS:]:
         others = [told for told, (other, _) in zip(taught, events, strict=True) if other is not event]
@@ -174,7 +178,8 @@ def agrees_with_drills(model: Any, document: Document, figures: Figures, evidenc
             return Verdict(name, "warned", f"recoveries cannot be foretold: {needed.reason}")
     assert isinstance(capacity, CapacityModel)
     assert isinstance(engine, EngineInputs)
-    found = against_drills(evidence.events, capacity=capacity, engine=engine)
+    since_s = figures.get("slower_since_s", -math.inf)
+    found = against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
     if not found:
         return Verdict(
             name, "warned", "no drill was lived through that could be foretold: run `headroom drill`"

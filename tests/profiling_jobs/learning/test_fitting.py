@@ -29,6 +29,7 @@ from profiling_jobs.learning import (
 from profiling_jobs.learning.champions import Champions
 from profiling_jobs.learning.engine_inputs import EngineInputs
 from profiling_jobs.learning.promoting import Purpose, Room, refit
+from profiling_jobs.learning.slowdown import Slowdown
 from profiling_jobs.learning.training import Measured
 from profiling_jobs.learning.verdicts import Evidence
 from profiling_jobs.loop.live_rates import Rates
@@ -252,6 +253,83 @@ class TestTraining:
         assert not isinstance(found, Unknown)
         assert found["figures"]["left_out_contradicting"] == 1
         assert found["figures"]["live_measurements"] == 0
+
+    def stretches(self, store: Any, rates: list[float], *, size: int = 4, begin_s: float = NOW_S) -> None:
+        """Live ones, an hour apart; sustained where the rate is negative."""
+        for hour, rate in enumerate(rates, 1):
+            live = Measurement(
+                size, 9_000.0, abs(rate), rate < 0.0, 300.0, 180.0, origin="live", standard_error_rps=40.0
+            )
+            store.add_measurement("orders", f"live-{begin_s}-{hour}", live, at_s=begin_s + 3600.0 * hour)
+
+    def test_a_job_that_has_become_slower_is_believed_and_told(self, room: Room, lived: Fill) -> None:
+        lived(room.store, hours=0)
+        before = refit("capacity", PURPOSE, room)
+        assert outcomes(before)["agrees_with_live"] == "passed"
+        champion = Champions.load(room.folder, "orders").capacity
+        assert isinstance(champion, CapacityModel)
+        then = {size: champion.predict(size) for size in (2, 4, 8)}
+        half = 0.5 * then[4].mid
+        self.stretches(room.store, [half * (1.0 + 0.004 * (number % 5)) for number in range(20)])
+        made = refit("capacity", PURPOSE, room)
+        assert made.promoted
+        assert outcomes(made)["agrees_with_live"] == "warned"
+        told = next(verdict.said for verdict in made.verdicts if verdict.name == "agrees_with_live")
+        assert "at 4 executors show 5" in told
+        assert "profile the job again" in told
+        now = Champions.load(room.folder, "orders").capacity
+        assert isinstance(now, CapacityModel)
+        for size, found in then.items():
+            assert now.predict(size).mid == pytest.approx(0.5 * found.mid, rel=0.07)
+
+    @pytest.mark.fast
+    @pytest.mark.parametrize(
+        ("rates", "slower"),
+        [
+            ([4_000.0], False),
+            ([4_000.0] * 2, False),
+            ([4_000.0] * 3, True),
+            ([9_500.0] * 20 + [4_000.0] * 3, True),  # of late
+            ([9_500.0, 4_000.0, 9_500.0, 4_000.0, 9_500.0], False),
+            ([4_000.0] * 20 + [9_500.0] * 3, False),  # it is over
+            ([4_000.0] * 3 + [-9_500.0] * 3, False),  # as much as was profiled is sustained again
+            ([4_000.0] * 3 + [-3_000.0] * 20, True),  # less was asked of it
+        ],
+    )
+    def test_a_majority_of_the_newest_saturated_stretches_is_believed(
+        self, lived: Fill, rates: list[float], slower: bool
+    ) -> None:
+        store = MemoryStore()
+        lived(store, drills=0, hours=0)  # 9,800 records/s at four executors
+        before = self.measured(store)
+        self.stretches(store, rates)
+        found = self.measured(store)
+        assert (found.slower is not None) == slower
+        if slower:
+            assert found.contradicting == sum(rate == 9_500.0 for rate in rates)
+            assert not isinstance(fitting.fit_capacity(found), Unknown)
+        else:
+            assert found.measurements[: len(before.measurements)] == before.measurements
+
+    @pytest.mark.fast
+    def test_a_newer_profile_ends_it_and_older_stretches_say_nothing(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, drills=0, hours=0)
+        self.stretches(store, [4_000.0] * 5, begin_s=NOW_S - 86_400.0)
+        assert self.measured(store).slower is None
+
+    @pytest.mark.fast
+    def test_a_slower_job_is_not_held_against_the_drills_of_before(self, lived: Fill) -> None:
+        store = MemoryStore()
+        lived(store, hours=0)  # its last drill came at 7,000 s
+        for drills_after in (0, 1):
+            begin_s = NOW_S + 8_000.0 - 2_000.0 * drills_after
+            data = replace(self.measured(store), slower=Slowdown(4, 0.5, begin_s))
+            found = fitting.fit_capacity(data)
+            assert not isinstance(found, Unknown)
+            evidence = Evidence(candidates=(1, 2, 4), events=store.events("orders"))
+            (verdict,) = (v for v in judging.judged(found, evidence) if v.name == "agrees_with_drills")
+            assert ("no drill" in verdict.said) == (drills_after == 0)
 
 
 class TestFits:
