@@ -11,9 +11,10 @@ from models.quantities import Unknown
 from models.simulation.cluster import Cluster
 from models.simulation.store import MemoryStore
 from models.workload import Forecast, Forecaster
-from models.workload.arima import Arima, Recursion
+from models.workload.arima import Arima
 from models.workload.bands import Spread
 from models.workload.naive_forecast import naive_forecaster
+from models.workload.recursion import Recursion
 from pipelines.resources.simulated import SimulatedClock, SimulatedDeployments
 from profiling_jobs.loop.foreseeing import Foreseen, foresee
 from profiling_jobs.loop.ground import InCharge, Loop
