@@ -172,7 +172,7 @@ def test_a_killed_executor_is_recovered_from(
         failures=here.failures,
         partitions=here.partitions(plan),
         rules=job_plans.rules(job),
-        settings=replace(job_plans.drill_settings(job, settings.spark), max_lag_s=60.0),
+        settings=replace(job_plans.drill_settings(job, settings.spark), max_lag_s=60.0, window_s=30.0),
         batch_began_s=here.batch_began_s,
         say=show,
     ).run(planned(kinds=["executor_kill"], rates_rps={2: [rate]}, repeats=1), models=models)[-1:]
