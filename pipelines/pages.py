@@ -36,9 +36,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"
 GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
 WAIT_S = 240.0  # measured: 15–45 s on a busy machine
-AGAIN_S = (
-    5.0  # judgement: before what has ended is started anew, and so much more after each start in a row …
-)
+AGAIN_S = 5.0  # judgement: before what has ended is started anew; so much more after each start in a row …
 LONGEST_S = 60.0  # … up to this: nothing is decided meanwhile
 STEADY_S = 600.0  # judgement: what has run for so long is not ending again and again
 PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and somebody may have put right what was wrong

@@ -1,9 +1,9 @@
 """Does the lag rise, and how much was really processed?
 
 Least-squares slope of the lag samples and a one-sided t-test at 5 %, and at 0.1 % where nothing else speaks
-for it. Lag under micro-batches is a saw, so its
-samples are not independent: n is reduced to n (1 - r) / (1 + r), r the lag-1 correlation of the residuals.
-Processed records arrive a batch at a time; counted between two commits, no batch is cut at the edges.
+for it. Lag under micro-batches is a saw, so its samples are not independent: n is reduced to
+n (1 - r) / (1 + r), r the lag-1 correlation of the residuals. Processed records arrive a batch at a time;
+counted between two commits, no batch is cut at the edges.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from ..quantities import Misuse, Unknown
 
 FEWEST_COMMITS = 4  # three whole batches: of fewer, one slow batch is the rate; judgement
 SLOPE_ERROR = 0.05  # false alarms of the slope test; judgement
-CERTAIN_ERROR = (
-    0.001  # the same of a slope that nothing confirms: a search is some dozens of probes; judgement
-)
+CERTAIN_ERROR = 0.001  # where nothing confirms the slope: a search is some dozens of probes; judgement
 FEWEST_LAG_SAMPLES = 8  # a slope from fewer says nothing once its samples are correlated; judgement
 
 

@@ -99,9 +99,8 @@ class Forecaster:
         begun still lies higher. The errors are those at the end of each step.
         """
         count = whole("paths", paths)
-        later = round(
-            number("later_steps", later_steps, at_least=0.0), 6
-        )  # a clock's last digits are no step
+        # A clock's last digits are no step.
+        later = round(number("later_steps", later_steps, at_least=0.0), 6)
         left_out = int(later)
         expected = np.maximum(self._model.ahead(left_out + self.steps + 1), 0.0)[left_out:]
         mid = expected[:-1] + (later - left_out) * np.maximum(np.diff(expected), 0.0)
