@@ -13,7 +13,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real test-kubernetes test-all bench bench-real jars lock-jars docs demo clean
+.PHONY: help install lock check format test test-real test-real-kafka test-real-spark test-kubernetes test-all bench bench-real jars lock-jars docs demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -56,8 +56,17 @@ format: install  ## let ruff write the format
 test: install  ## everything that needs neither Java nor a cluster
 	$(BIN)/pytest -n 2 -m "not real and not kubernetes"
 
+# Kafka alone hardly computes: what needs no Spark runs beside the first of what does.
+KAFKA_ALONE := $(addprefix tests/,contracts/test_broker_contract.py \
+  pipelines/resources/test_kafka.py pipelines/resources/test_jars.py)
 test-real: install  ## real Kafka and Spark on this machine
-	$(BIN)/pytest -m real
+	@$(MAKE) --no-print-directory --jobs=2 test-real-kafka test-real-spark
+
+test-real-kafka: install
+	$(BIN)/pytest -q -m real $(KAFKA_ALONE)
+
+test-real-spark: install
+	$(BIN)/pytest -m real $(addprefix --ignore=,$(KAFKA_ALONE))
 
 test-kubernetes: install  ## a real cluster: HEADROOM_TEST_CLUSTER, or ../shared/cluster
 	@grep -rq "mark\.kubernetes" tests || { echo "no test needs a cluster yet"; exit 0; }; \

@@ -60,7 +60,7 @@ events = "generator:enrichment?count=300000"
 scale_out = 2
 scale_out_max = 6
 warm_up_s = 5
-probe_s = 15
+probe_s = 12
 conf = {{"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.stateless.enabled" = "false"}}
 """
 
