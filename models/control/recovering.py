@@ -55,12 +55,12 @@ def begin(
 
 
 def failed_at_s(state: State, seen: Seen, kind: str) -> float:
-    """When it failed, as far as the tick before, the commits and the lag tell; what waited for nobody did no
-    harm."""
+    """When it failed, as far as can be told; not before the newest tick at which nothing waited for it."""
     return max(_failed_at_s(state, seen, kind), state.idle_until_s)
 
 
 def _failed_at_s(state: State, seen: Seen, kind: str) -> float:
+    """As far as the tick before, the commits and the lag tell."""
     o, previous = seen.observation, seen.previous
     assert not isinstance(previous, Unknown)
     commit = o.last_commit_at_s

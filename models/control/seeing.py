@@ -141,9 +141,13 @@ def capacity_mid(settings: Settings, scale_out: int) -> float | Unknown:
     if isinstance(model, Unknown):
         return model
     predicted: Interval | Unknown = model.predict(scale_out)
-    if isinstance(predicted, Unknown) or isinstance(engine, Unknown):
-        return predicted if isinstance(predicted, Unknown) else predicted.mid
-    return sustained(predicted, engine, scale_out=scale_out).mid
+    if isinstance(predicted, Unknown):
+        return predicted
+    return (
+        predicted.mid
+        if isinstance(engine, Unknown)
+        else sustained(predicted, engine, scale_out=scale_out).mid
+    )
 
 
 def lag_rises(state: State, seen: Seen) -> bool:
