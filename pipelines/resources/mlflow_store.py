@@ -12,11 +12,12 @@ import importlib
 import logging
 import os
 import re
+import sqlite3
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,14 +121,15 @@ class MlflowStore:
         if not self.ours:
             return
         path = self.folder / DATABASE
+        # Not read as a file: closing it would drop the locks of this process's other connections to it.
         try:
-            with path.open("a+b") as file:
-                file.seek(0)
-                begins = file.read(16)
-        except OSError as error:
-            raise Misconfigured(str(path), f"cannot be opened ({error.strerror})") from error
-        if begins and begins != b"SQLite format 3\x00":
-            raise Unsafe(f"{path} is damaged or no database: move it aside, {REMAIN}")
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA schema_version")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise Misconfigured(str(path), f"cannot be opened ({error})") from error
+        except sqlite3.DatabaseError as error:
+            raise Unsafe(f"{path} is damaged or no database: move it aside, {REMAIN}") from error
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

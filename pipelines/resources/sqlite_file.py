@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady, Unsafe
@@ -26,6 +26,14 @@ TRY_AGAIN = {
     sqlite3.SQLITE_BUSY: "somebody else keeps it locked",
     sqlite3.SQLITE_LOCKED: "somebody else keeps it locked",
 }
+
+_CREATING = threading.Lock()
+"""Held while a file is created, and the only descriptor of ours is closed.
+
+Closing *any* descriptor of a file drops all POSIX locks that the process holds on it, those of SQLite's own
+connections too. The next process that closes the database then believes that it is the last one, and deletes
+the write-ahead log that we still use. So once the file exists, only SQLite opens it, here and elsewhere.
+"""
 
 
 class SqliteFile:
@@ -78,10 +86,12 @@ class SqliteFile:
 
     def _opened(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(
-            self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
-        )
+        with _CREATING:
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            connection = sqlite3.connect(
+                self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
+            )
         try:
             version(connection, self.path, newest=len(self._migrations))
             self._write_ahead(connection)
@@ -126,6 +136,8 @@ class SqliteFile:
             return Unsafe(
                 f"{self.path} is damaged or no database ({error}): restore a copy, or move it aside"
             )
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return Misconfigured(str(self.path), f"cannot be opened ({error})")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             return Misconfigured(str(self.path), f"cannot be written ({error})")
         return Unsafe(f"the store {self.path} failed ({error}); nothing was written")

@@ -12,10 +12,12 @@ import pickletools
 import re
 import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -525,6 +527,17 @@ def test_a_database_that_cannot_be_used_is_said(
     spoil(path)
     with pytest.raises(kind, match=said):
         MlflowRegistry.of(MlflowSettings(), tmp_path).load("orders.recovery")
+
+
+def test_a_second_registry_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Closing any descriptor of a file drops every lock that the process holds on it."""
+    path = tmp_path / "mlflow.sqlite"
+    other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        MlflowStore(tracking_uri=None, folder=tmp_path)._looked_at()
+        ended = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True)
+    assert "database is locked" in ended.stderr
 
 
 def _executed(path: Path, *statements: str) -> None:

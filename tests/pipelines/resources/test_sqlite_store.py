@@ -94,6 +94,26 @@ for interval in range(40):
         won = race(code, tmp_path / "headroom.db")
         assert sorted(int(interval) for words in won for interval in words) == list(range(40))
 
+    def test_a_command_from_outside_sees_what_an_owner_with_two_stores_writes(self, tmp_path: Path) -> None:
+        """Closing any descriptor of the file drops every lock of the process: the next process that leaves
+        then deletes the log under the owner, and from there on neither sees what the other writes."""
+        path = tmp_path / "headroom.sqlite"
+        code = """
+with SqliteStore(path) as store:
+    seen = store.document("orders", "search")
+    store.save_document("orders", "answer", {"to": seen["step"]})
+    print(seen["step"])
+"""
+        with SqliteStore(path) as owner, SqliteStore(path) as second:
+            for step in range(3):
+                owner.save_document("orders", "search", {"step": step})
+                command = process(code, path, "outside")
+                assert command.communicate("go\n", timeout=60)[0].split() == ["ready", str(step)]
+                assert command.returncode == 0
+                assert owner.document("orders", "answer") == {"to": step}
+                assert second.document("orders", "answer") == {"to": step}
+                SqliteStore(path).close()  # a run inside the owner
+
 
 class TestCrashes:
     def test_what_was_said_to_be_written_survives_a_kill(self, tmp_path: Path) -> None:
