@@ -232,14 +232,19 @@ class Source(Protocol):
 # -------------------------------------------------------------------- metrics
 
 
+NOT_PLANNED = Unknown("when the batch was planned is only in a checkpoint that can be read")
+
+
 @dataclass(frozen=True)
 class Commit:
-    """A batch that is done: its number, when that was, and up to where it has read."""
+    """A batch that is done: its number, when that was, up to where it has read, and when it was planned."""
 
     batch: int | Unknown
     """Unknown where only the consumer group says that something is done; `at_s` is then when we saw it."""
     at_s: float
     ends: Offsets
+    planned_at_s: float | Unknown = NOT_PLANNED
+    """When its offsets were fixed, right after its trigger."""
 
 
 @dataclass(frozen=True)

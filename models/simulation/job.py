@@ -255,7 +255,9 @@ class Job:
         )
 
     def _finish(self, batch: Batch, at_s: float) -> bool:
-        self.checkpoint.commit(batch.number, at_s, before=self._positions(), after=batch.ends)
+        self.checkpoint.commit(
+            batch.number, at_s, before=self._positions(), after=batch.ends, planned_at_s=batch.begun_s
+        )
         self._write(batch.written, at_s)
         self._topics.commit_all(self.group, batch.ends)
         self._next_start_s = max(at_s, self._boundary(batch.begun_s))

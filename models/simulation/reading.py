@@ -22,6 +22,7 @@ class Commit:
     at_s: float
     before: Mapping[str, Whole]
     after: Mapping[str, Whole]
+    planned_at_s: float
 
 
 @dataclass(eq=False)
@@ -42,9 +43,15 @@ class Checkpoint:
             self.committed.setdefault(topic, begin)
 
     def commit(
-        self, batch: int, at_s: float, *, before: Mapping[str, Whole], after: Mapping[str, Whole]
+        self,
+        batch: int,
+        at_s: float,
+        *,
+        before: Mapping[str, Whole],
+        after: Mapping[str, Whole],
+        planned_at_s: float,
     ) -> None:
-        self.commits.append(Commit(batch, at_s, before, after))
+        self.commits.append(Commit(batch, at_s, before, after, planned_at_s))
         if len(self.commits) > TRIMMED and self.commits[TRIMMED].at_s < at_s - KEPT_S:
             del self.commits[:TRIMMED]
         self.committed.update(after)

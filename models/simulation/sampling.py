@@ -40,6 +40,7 @@ class Commit:
     batch: int
     at_s: float
     ends: Offsets
+    planned_at_s: float
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class Sampler:
                 c.batch,
                 c.at_s,
                 {(t, p): int(end) for t, ends in c.after.items() for p, end in enumerate(ends)},
+                c.planned_at_s,
             )
             for c in commits[bisect_right(commits, told, key=lambda commit: commit.batch) :]
         )

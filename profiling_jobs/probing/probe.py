@@ -97,13 +97,15 @@ class ProbeRun:
         """What it processed at the end of the warm-up, with more input than it could take."""
         self._watch, self._source, self._clock, self._rules = watch, source, clock, rules
         self.batches: tuple[tuple[int, float], ...] = ()
-        """Records and seconds of batches that came back to back, small ones and full ones."""
+        """Records and processing seconds of its batches, small ones and full ones."""
         self._fresh, self._left_s = fresh, left_s
         self._complete = not fresh
         self._commanded: float | None = None
         self._doubted_from = clock.now_s()
         self._began_s = self._warm_s = clock.now_s()
-        self._readings = Readings(watch, began_s=self._began_s, sample_s=rules.sample_s)
+        self._readings = Readings(
+            watch, began_s=self._began_s, sample_s=rules.sample_s, trigger_s=rules.trigger_s
+        )
 
     def steps(self) -> Generator[None, None, Result]:
         """Until the result; it never raises for what happens to the copy, only for a wrong setting."""
@@ -174,6 +176,19 @@ class ProbeRun:
             yield from self._pass()
             if self._clock.now_s() - began_s > max(SETTLE_S, 4.0 * self._readings.batch_s()):
                 raise _Spoilt(f"lag did not come back into its band at {low:,.0f} records/s")
+        # Small batches tell the overhead; back to back they come by themselves.
+        while self._rules.trigger_s > 0.0 and not self._saw_small_batch(began_s, low):
+            yield from self._pass()
+
+    def _saw_small_batch(self, since_s: float, rate_rps: float) -> bool:
+        """Whether a batch of this rate alone was committed, or nothing more is to be expected."""
+        trigger_s, now_s = self._rules.trigger_s, self._clock.now_s()
+        small = 1.5 * rate_rps * (trigger_s + self._rules.sample_s)
+        batches = self._readings.batches(since_s, now_s)
+        return (
+            any(0 < records <= small for records, _ in batches)
+            or now_s - since_s > SETTLE_S + 4.0 * trigger_s
+        )
 
     def _lead_in(self) -> Steps:
         rate, began_s = self.probe.rate_rps, self._clock.now_s()
@@ -195,16 +210,23 @@ class ProbeRun:
                 return
 
     def _measure(self) -> Generator[None, None, Facts]:
-        start_s, once_s = self._clock.now_s(), self.probe.probe_s
+        start_s, once_s = self._clock.now_s(), self._stretch_s
         facts = yield from self._seen(start_s, once_s)
         undecided = judge(self.probe, facts).verdict == "invalid" and not facts.restarted
         if undecided and self._clock.now_s() - start_s < TWICE * once_s:
             facts = yield from self._seen(start_s, TWICE * once_s)
         return facts
 
+    @property
+    def _stretch_s(self) -> float:
+        """Length of the measured stretch: enough commits fit into it with any trigger interval."""
+        return max(self.probe.probe_s, FEWEST_COMMITS * self._rules.trigger_s)
+
     def _seen(self, start_s: float, at_least_s: float) -> Generator[None, None, Facts]:
         """What there is to be judged, once the stretch is as long as that, and batches enough are in it."""
-        timeline, longest_s = self._watch.timeline, TWICE * self.probe.probe_s
+        timeline = self._watch.timeline
+        # Batches that are late are longer than the trigger interval.
+        longest_s = TWICE * (self._stretch_s + FEWEST_COMMITS * self._rules.trigger_s)
         while True:
             yield from self._pass()
             now_s = self._clock.now_s()
@@ -231,8 +253,7 @@ class ProbeRun:
                 f"the source says {said:,.0f} records/s, the broker has counted {counted:,.0f}: "
                 "somebody else writes into the topic, or the source is wrong"
             )
-        if self._rules.trigger_s == 0.0:
-            self.batches = self._readings.batches(self._warm_s, end_s)
+        self.batches = self._readings.batches(self._warm_s, end_s)
         times_s, lag = timeline.spread_lag(start_s, end_s)
         return Facts(
             achieved_rps=counted,
@@ -278,7 +299,8 @@ class ProbeRun:
     def _saturate(self) -> None:
         """More than it can take, but no mountain: whatever is left over has to be worked off afterwards."""
         speed, limit = self._readings.speed_rps(self._clock.now_s()), self._rules.limit_records
-        full = FULL_S * max(speed, self.probe.rate_rps if speed == 0.0 else 0.0)
+        # With an interval trigger a batch is late only with more than the interval's input.
+        full = (FULL_S + 2.0 * self._rules.trigger_s) * (speed or self.probe.rate_rps)
         if limit is not None:
             full = max(min(full, 2.0 * limit), 1.0)
         lag = self._readings.lag()

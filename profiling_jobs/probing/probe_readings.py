@@ -1,7 +1,7 @@
 """What does a copy show while it is being probed: its speed, its batches, its lag, and is it steady?
 
-*Steady*: the last commits, cut in two parts of at least two batches and STEADY_S each, show rates that differ
-by no more than STEADY_SHARE.
+*Steady*: the last batches, cut in two parts of at least two batches and STEADY_S each, show rates (records
+over processing time) that differ by no more than STEADY_SHARE.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SPEED_S = 10.0  # judgement: so long a span, or three batches, for the speed of 
 class Readings:
     """One copy since `began_s`."""
 
-    def __init__(self, watch: Watch, *, began_s: float, sample_s: float) -> None:
-        self._watch, self._began_s, self._sample_s = watch, began_s, sample_s
+    def __init__(self, watch: Watch, *, began_s: float, sample_s: float, trigger_s: float) -> None:
+        self._watch, self._began_s, self._sample_s, self._trigger_s = watch, began_s, sample_s, trigger_s
 
     def steady_rps(self, now_s: float) -> float | Unknown:
         """What it processes, once that does not change any more."""
@@ -33,12 +33,15 @@ class Readings:
         early = _last_part(done[: len(done) - len(late) + 1]) if late else []
         if not early:
             return Unknown("too few batches yet")
-        first, second = (
-            (part[-1].records - part[0].records) / (part[-1].at_s - part[0].at_s) for part in (early, late)
-        )
+        first, second = (self._busy_rps(part) for part in (early, late))
         if second <= 0.0 or abs(second - first) > STEADY_SHARE * max(first, second):
             return Unknown(f"{first:,.0f} records/s became {second:,.0f}")
         return second
+
+    def _busy_rps(self, done: list[Done]) -> float:
+        """Records over processing time; over all time where the trigger of a batch is unknown."""
+        busy_s = sum(seconds for _, seconds in self.batches(done[0].at_s, done[-1].at_s))
+        return (done[-1].records - done[0].records) / (busy_s or done[-1].at_s - done[0].at_s)
 
     def speed_rps(self, now_s: float) -> float:
         """What it processes at the moment; 0 before anything is known."""
@@ -72,9 +75,22 @@ class Readings:
         return found
 
     def batches(self, from_s: float, to_s: float) -> tuple[tuple[int, float], ...]:
-        """Records and seconds from commit to commit."""
-        done = self._watch.timeline.commits(from_s, to_s)
-        return tuple((two.records - one.records, two.at_s - one.at_s) for one, two in pairwise(done))
+        """Records and processing seconds of each batch, from its trigger to its commit.
+
+        A late batch starts at the commit of the one before. One in time starts at the boundary of the trigger
+        interval before it was planned, as Spark aligns them to the epoch; where that time is unknown, the
+        batch is left out.
+        """
+        found = []
+        for before, batch in pairwise(self._watch.timeline.commits(from_s, to_s)):
+            start_s = before.at_s
+            if self._trigger_s > 0.0:
+                if isinstance(batch.planned_at_s, Unknown):
+                    continue
+                boundaries = math.floor(batch.planned_at_s / self._trigger_s + 1e-9)
+                start_s = max(start_s, boundaries * self._trigger_s)
+            found.append((batch.records - before.records, batch.at_s - start_s))
+        return tuple(found)
 
     def latency_ms(self, start_s: float, end_s: float) -> float | None:
         """95th percentile over the records of the second half of a stretch.

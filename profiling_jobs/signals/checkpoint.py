@@ -5,7 +5,7 @@ newest whole file in `commits/` are what is done, also while the driver is dead;
 not committed is run again and counts as not done. `offsets/N` is a line with the version, one with metadata,
 and one per source: JSON {"topic": {"partition": offset}} for Kafka, "-" for a source that had nothing yet
 (version 2 writes `source:` before it). Until the first commit a query stands where it began, `sources/S/0`.
-The time of a commit is that of its file.
+A batch is committed when its file in `commits/` was written, and planned when that in `offsets/` was.
 
 A script may start several queries, and give each a folder of its own in the job's. Then what is done is what
 the slowest of them has done, partition by partition.
@@ -137,7 +137,8 @@ class Checkpoint:
         written = path.stat().st_mtime_ns
         if (batch, written) not in self._known:
             _lines(path)
-            planned = read_offsets(self._folder / "offsets" / str(batch))
+            offsets = self._folder / "offsets" / str(batch)
+            planned, planned_at_s = read_offsets(offsets), offsets.stat().st_mtime
             void = [source for source, ends in planned.items() if ends is None]
             sources = [
                 *(ends for ends in planned.values() if ends),
@@ -146,7 +147,7 @@ class Checkpoint:
             ends = self._ours(sources, complete=not void)
             for old in [key for key in self._known if key[0] == batch or key[0] < batch - KEPT]:
                 del self._known[old]
-            self._known[batch, written] = Commit(batch, written / 1e9, ends)
+            self._known[batch, written] = Commit(batch, written / 1e9, ends, planned_at_s)
         return self._known[batch, written]
 
     def _ours(self, sources: Iterable[Offsets], *, complete: bool) -> Offsets:

@@ -63,6 +63,7 @@ class Done:
     at_s: float
     batch: int | Unknown
     records: int
+    planned_at_s: float | Unknown
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class Timeline:
             records = total + backlog.processed(before, ends, log_start=log_start)
         self._position = (ends, records)
         if commit is not None and (not self._done or commit.at_s > self._done[-1].at_s):
-            self._done.append(Done(commit.at_s, commit.batch, records))
+            self._done.append(Done(commit.at_s, commit.batch, records, commit.planned_at_s))
 
     def _rate(
         self, what: Literal["arrivals", "commits"], start_s: float, end_s: float, clip: bool
@@ -294,7 +295,7 @@ def _sharing(sample: Sample, before: Sample) -> Sample:
         committed = _alike(committed, before.committed)
     commits = sample.commits
     if not isinstance(committed, Unknown):
-        commits = tuple(Commit(one.batch, one.at_s, _alike(one.ends, committed)) for one in commits)
+        commits = tuple(replace(one, ends=_alike(one.ends, committed)) for one in commits)
     return replace(
         sample,
         head=_alike(sample.head, before.head),

@@ -29,6 +29,7 @@ from profiling_jobs.probing.copies import Copies, Surroundings
 from profiling_jobs.probing.probe import ProbeRun, Rules
 from profiling_jobs.probing.profiling import Profiling
 from profiling_jobs.probing.profiling_record import measured, measurement, overheads_s
+from profiling_jobs.signals import batch_costs
 from profiling_jobs.signals.stage_times import StageTime, guesses
 
 LIMIT = 2000
@@ -99,9 +100,11 @@ class World:
         self.sources[-1].set_rate(10.0)
         return self.sources[-1]
 
-    def probe(self, rate_rps, *, scale_out=2, rules=None, during=None, probe_s=60.0, left_s=None):
+    def probe(
+        self, rate_rps, *, scale_out=2, rules=None, during=None, probe_s=60.0, left_s=None, template=TEMPLATE
+    ):
         """One probe on a copy of its own; `during(seconds since its begin)` is called every second."""
-        copies = Copies(TEMPLATE, self.around, partitions=PARTITIONS)
+        copies = Copies(template, self.around, partitions=PARTITIONS)
         copy = copies.launch(scale_out)
         self.copy = copy
         run = ProbeRun(
@@ -123,7 +126,7 @@ class World:
         except StopIteration as finished:
             return finished.value
         finally:
-            self.took_s = self.clock.now_s() - began_s
+            self.took_s, self.batches = self.clock.now_s() - began_s, run.batches
             copies.clear()
 
     def profile(self, *, progress=lambda state, text: None, rules=None, template=TEMPLATE, **settings):
@@ -186,6 +189,23 @@ class TestOneProbe:
         short.probe(1000.0)
         long.probe(1000.0, rules=Rules(limit_records=LIMIT, warm_up_s=30.0, longest_window_s=300.0))
         assert long.took_s - short.took_s >= 240.0
+
+    @pytest.mark.parametrize("share", [0.3, 0.9, 1.2])
+    @pytest.mark.parametrize("trigger_s", [1.0, 10.0, 60.0])
+    @pytest.mark.parametrize("limit", [None, 20])
+    def test_with_any_trigger_interval_it_shows_what_a_batch_costs(self, trigger_s, share, limit):
+        """Small batches of the settling stage and full ones after it tell overhead and records apart."""
+        world, per_batch = World(), limit and int(limit * trigger_s * contended(2) / 10)
+        capacity = contended(2) if per_batch is None else per_batch / (OVERHEAD_S + per_batch / contended(2))
+        result = world.probe(
+            share * capacity,
+            template=replace(TEMPLATE, trigger_s=trigger_s, max_offsets_per_trigger=per_batch),
+            rules=Rules(limit_records=per_batch, trigger_s=trigger_s, warm_up_s=30.0),
+        )
+        assert (result.verdict, result.reason) == ("not sustained" if share > 1.0 else "sustained", "")
+        cost = batch_costs.fit(world.batches)
+        assert cost.overhead_s == pytest.approx(OVERHEAD_S, rel=0.1)
+        assert cost.capacity_rps == pytest.approx(contended(2), rel=0.05)
 
     def test_a_job_without_a_limit_is_measured_too(self):
         world = World()
