@@ -11,6 +11,7 @@ import click
 from pipelines import config
 from pipelines.config import Mistake, WrongSettings
 from pipelines.settings import Settings
+from profiling_jobs import triggers
 
 
 @click.command("check")
@@ -54,8 +55,15 @@ def command(file: Path, as_json: bool) -> None:
 def _beyond_the_file(settings: Settings, file: Path) -> tuple[Mistake, ...]:
     """What only the disk can tell."""
     folder = file.resolve().parent
-    return tuple(
-        Mistake(f"job.{name}.script", None, f"there is no {job.script}")
-        for name, job in sorted(settings.jobs.items())
-        if job.script is not None and not (folder / job.script).is_file()
-    )
+    found = []
+    for name, job in sorted(settings.jobs.items()):
+        if job.script is None:
+            continue
+        if not (script := folder / job.script).is_file():
+            found.append(Mistake(f"job.{name}.script", None, f"there is no {job.script}"))
+            continue
+        intervals_s = triggers.spelt_in(script.read_text(errors="replace"))
+        wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in intervals_s]
+        if wrong and all(wrong):
+            found.append(Mistake(f"job.{name}.trigger_s", None, wrong[0]))
+    return tuple(found)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .. import triggers
 from ..errors import Misconfigured, Unsafe
 from ..plans import folder_of, group, within
 from ..ports import Plan
@@ -94,6 +95,11 @@ class Limits:
                     f"the live one: remove it, or begin it with '{group(self.plan)}'"
                 )
 
+    def check_trigger(self, interval_s: float) -> None:
+        """Refuse to profile with another trigger interval than was declared: its models would be wrong."""
+        if self.plan.role == "profile" and (wrong := triggers.mismatch(self.plan.trigger_s, interval_s)):
+            raise Misconfigured(f"{self._key}.trigger_s", wrong)
+
     def _check_checkpoint(self, location: str | None, form: str) -> None:
         if location is None:
             if form.lower() in HARMLESS:
@@ -164,6 +170,7 @@ def _text(value: Any) -> str:
 def _watch_options(kind: Any) -> None:
     """Remember what is set; Spark's own object is not asked, its inside changes with its versions."""
     of_option, of_options, of_format = kind.option, kind.options, kind.format
+    of_trigger: Any = getattr(kind, "trigger", None)  # a reader has none
 
     def option(self: Any, key: str, value: Any) -> Any:
         _noted(self)["options"][key.lower()] = _text(value)
@@ -177,7 +184,13 @@ def _watch_options(kind: Any) -> None:
         _noted(self)["format"] = source
         return of_format(self, source)
 
+    def trigger(self: Any, **given: Any) -> Any:
+        _noted(self)["trigger"] = triggers.interval_s(str(given.get("processingTime")))
+        return of_trigger(self, **given)
+
     kind.option, kind.options, kind.format = option, options, form
+    if of_trigger is not None:
+        kind.trigger = trigger
 
 
 def _watch_functions(kind: Any) -> None:
@@ -214,6 +227,8 @@ def _check_starts(kind: Any, limits: Limits) -> None:
         if form == BATCH_FILES:
             given["path"] = notes["folder"]
         limits.check_write(form, given, function=notes.get("function"))
+        if (interval_s := notes.get("trigger", 0.0)) is not None:  # else: spelt in a way that is not known
+            limits.check_trigger(interval_s)
         return of_start(self, path, format, *more, **options)
 
     def to_table(self: Any, tableName: str, *more: Any, **options: Any) -> Any:

@@ -248,6 +248,19 @@ class TestCheck:
         (project / "my_job.py").touch()
         assert headroom("check").exit_code == 0
 
+    def test_a_trigger_of_the_script_that_is_not_declared(self, project):
+        script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', 'script = "my_job.py"')
+        (project / "headroom.toml").write_text(script)
+        (project / "my_job.py").write_text('writer.trigger(processingTime="1 second").start()')
+        result = headroom("check")
+        assert result.exit_code == 1
+        assert (
+            "job.enrichment.trigger_s: is 0, but the query is triggered every 1 s: set it to 1"
+            in result.output
+        )
+        (project / "headroom.toml").write_text(script + "trigger_s = 1\n")
+        assert headroom("check").exit_code == 0
+
     def test_what_is_not_toml_and_what_is_not_there(self, project):
         (project / "headroom.toml").write_text("[job.\n")
         assert headroom("check").exit_code == 1

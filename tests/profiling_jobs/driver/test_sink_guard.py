@@ -156,6 +156,9 @@ class Stream:
     def foreachBatch(self, func: Any) -> Stream:
         return self
 
+    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None) -> Stream:
+        return self
+
     def start(self, path: Any = None, format: Any = None, *more: Any, **options: Any) -> str:
         return "started"
 
@@ -168,12 +171,26 @@ class Stream:
 
 @pytest.fixture
 def stream() -> Stream:
+    return watched(LIMITS)
+
+
+def watched(limits: Limits) -> Stream:
     kind = type("Watched", (Stream,), {})
-    for name in ("option", "options", "format", "foreach", "foreachBatch", "start", "toTable", "load"):
+    for name in (
+        "option",
+        "options",
+        "format",
+        "trigger",
+        "foreach",
+        "foreachBatch",
+        "start",
+        "toTable",
+        "load",
+    ):
         setattr(kind, name, getattr(Stream, name))
     _watch_options(kind)
     _watch_functions(kind)
-    _check_starts(kind, LIMITS)
+    _check_starts(kind, limits)
     _check_loads(kind, LIMITS)
     return kind()
 
@@ -195,6 +212,38 @@ def test_a_path_in_start_counts(stream: Stream) -> None:
     assert stream.start("/data/scratch/a", checkpointLocation="/data/copy", queryName="q") == "started"
     with pytest.raises(Unsafe, match="/warehouse"):
         stream.start("/warehouse", checkpointLocation="/data/copy")
+
+
+@pytest.mark.parametrize(
+    ("declared_s", "trigger", "refused"),
+    [
+        (0.0, {}, ""),
+        (0.0, {"processingTime": "0 seconds"}, ""),
+        (90.0, {"processingTime": "1 minute 30 seconds"}, ""),
+        (0.25, {"processingTime": "interval 250 milliseconds"}, ""),
+        (
+            0.0,
+            {"processingTime": "1 second"},
+            "trigger_s: is 0, but the query is triggered every 1 s: set it to 1",
+        ),
+        (5.0, {}, "trigger_s: is 5, but the query has no trigger interval: set it to 0"),
+        (5.0, {"processingTime": "PT5S"}, ""),  # a spelling that is not known is not judged
+        (5.0, {"availableNow": True}, ""),
+    ],
+)
+def test_a_copy_has_the_trigger_interval_that_was_declared(
+    declared_s: float, trigger: dict[str, Any], refused: str
+) -> None:
+    writer = watched(replace(LIMITS, plan=replace(COPY, trigger_s=declared_s))).format("noop")
+    if trigger:
+        writer = writer.trigger(**trigger)
+    live = watched(replace(LIVE, plan=replace(LIVE.plan, trigger_s=declared_s))).format("noop")
+    assert (live.trigger(**trigger) if trigger else live).start() == "started", "it runs already"
+    if refused:
+        with pytest.raises(Misconfigured, match=refused):
+            writer.start()
+    else:
+        assert writer.start() == "started"
 
 
 def test_functions_and_tables_are_noticed(stream: Stream) -> None:
