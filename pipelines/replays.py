@@ -23,6 +23,8 @@ from .settings import JobSettings, Settings, TimeUnit
 if TYPE_CHECKING:
     from profiling_jobs.replay.sources import Source as Records
 
+KAFKA_TIMESTAMP = "kafka-timestamp"
+"""The `event_time` of a job whose windows are on the timestamp that Kafka has for each record."""
 FOREVER_S = 20 * 86_400.0
 EventTime = tuple[str | None, TimeUnit]
 """The field of an event that holds its time, if any does, and what it counts."""
@@ -113,6 +115,8 @@ def _replay_one(
 
 def event_time_of(name: str, job: JobSettings, events: str) -> EventTime:
     """Which field of these events says when they happened, and in what unit: a replay moves it to now."""
+    if job.event_time == KAFKA_TIMESTAMP:
+        return None, "ms"  # it is the moment of sending, in a replay as well
     if job.event_time is not None:
         return job.event_time, job.event_time_unit
     if events.startswith("generator:"):
@@ -125,7 +129,7 @@ def event_time_of(name: str, job: JobSettings, events: str) -> EventTime:
             f"job.{name}.event_time",
             f"is not set, and the job has windows (longest_window_s): whenever {events} begins again its "
             "times would jump back, and the job drop every record as late. So name the field of the events "
-            "that holds their time",
+            f'that holds their time, or "{KAFKA_TIMESTAMP}" where the windows are on Kafka\'s own timestamp',
         )
     return None, "ms"
 

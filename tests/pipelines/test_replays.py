@@ -114,6 +114,12 @@ def sent(plan):
     return [json.loads(value)["at"] for batch in batches for value in batch.column("value").to_pylist()]
 
 
+def test_windows_on_kafkas_own_timestamp_need_nothing_to_be_moved(planned, recorded):
+    plan = planned(f'events = "{recorded}"\nevent_time = "kafka-timestamp"\nlongest_window_s = 10')
+    assert plan.event_time is None
+    assert "timestamp" not in prepared(replace(plan, folder=recorded.parent), partitions=1).columns
+
+
 def test_event_times_go_on_when_a_recording_is_walked_past_its_end(planned, recorded):
     plan = planned(f'events = "{recorded}"\nevent_time = "at"\nlongest_window_s = 10')
     began_ms = time.time() * 1000
