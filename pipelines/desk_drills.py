@@ -94,13 +94,6 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
     template = job_plans.live_plan(name, job, folder=means.folder)
     budget = order.details.get("budget_executor_s", job.profile_budget_executor_s)
     plan = _planned(order, job, models, kinds=kinds, budget=budget)
-    done = 0
-
-    def say(line: str) -> None:
-        nonlocal done
-        done += 1
-        order.say(line, share=done / len(plan.cells))
-
     order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
     series = Drilling(
         template,
@@ -110,7 +103,7 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
         rules=job_plans.rules(job),
         settings=job_plans.drill_settings(job, means.settings.spark),
         batch_began_s=world.batch_began_s,
-        say=say,
+        say=lambda line: order.say(line, share=len(series.outcomes) / len(plan.cells)),
     )
     try:
         series.run(plan, models=models, budget_executor_seconds=budget)
@@ -162,14 +155,14 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
         if window is not None:  # it has begun since the first one
             order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
             break
-        with means.unwatched(name):
+        with means.drilled(name, kind) as metrics:
             declared = world.deployments.status(name).declared_scale_out
             if isinstance(declared, Unknown):
                 raise NotReady(declared.reason)
             watch = Watch(
                 name,
                 scale_out=declared,
-                metrics=around.metrics,
+                metrics=metrics,
                 deployments=world.deployments,
             )
             outcome = run_drill(
@@ -178,6 +171,7 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
                 failures=_considerate(means),
                 clock=around.clock,
                 settings=job_plans.drill_settings(job, means.settings.spark),
+                say=lambda line: order.say(line, share=len(found) / len(kinds)),
             )
         outcome = drilling.with_prediction(outcome, models)
         drilling.keep(around, name, outcome)

@@ -21,6 +21,7 @@ from models import control
 from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.loop import evaluation
 from profiling_jobs.loop.ground import Loop
+from profiling_jobs.ports import Metrics
 from profiling_jobs.signals.sampler import EVERY_S, Sampler
 
 from . import batch_tasks, job_plans, timetable
@@ -48,6 +49,7 @@ class HereDesk:
         self._began_s = time.time()
         self._tasks = batch_tasks.Counting(world, settings.jobs, say=say)
         self._unsampled: Counter[str] = Counter()
+        self._drills: dict[str, control.Drill] = {}
         self._turn = threading.Lock()
         self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in settings.jobs}
         self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s, say=say)
@@ -62,6 +64,7 @@ class HereDesk:
             clock=world.clock,
             failures=world.failures,
             blackout=partial(timetable.blackouts, settings),
+            drill=self._drills.get,
         )
         self._orders = Orders(taking_part=self._as_part)
         self._means = Means(
@@ -71,7 +74,7 @@ class HereDesk:
             loop=self.loop,
             champions=self.champions,
             control_settings=self.control_settings,
-            unwatched=self._unwatched,
+            drilled=self._drilled,
         )
 
     def start(self) -> HereDesk:
@@ -197,13 +200,16 @@ class HereDesk:
         return [name for name in there if name in self._settings.jobs and name not in unsampled]
 
     @contextmanager
-    def _unwatched(self, name: str) -> Iterator[None]:
-        """What a drill watches is sampled by nobody else: commits are told once."""
+    def _drilled(self, name: str, kind: str) -> Iterator[Metrics]:
+        """What a drill samples the control loop sees too: commits are reported once, to one reader."""
+        clock, drill = self._world.clock, control.Drill(kind, self._world.clock.now_s())
         with self._turn:
             self._unsampled[name] += 1
+        self._drills[name] = drill
         try:
-            yield
+            yield self._sampler.fed_from(self._world.metrics)
         finally:
+            self._drills[name] = replace(drill, until_s=clock.now_s())
             with self._turn:
                 self._unsampled[name] -= 1
 

@@ -7,12 +7,14 @@ any moment; what was begun by then is put away by whoever began it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from models import control
 from profiling_jobs.loop.ground import Loop
+from profiling_jobs.ports import Metrics
 from profiling_jobs.probing.copies import Surroundings
 
 from . import timetable
@@ -35,8 +37,8 @@ class Means:
     loop: Loop
     champions: ChampionsInCharge
     control_settings: Callable[[str], control.Settings]
-    unwatched: Callable[[str], Any]
-    """A context in which nobody else samples this deployment."""
+    drilled: Callable[[str, str], AbstractContextManager[Metrics]]
+    """Live job, kind -> while it is drilled: its metrics, which the control loop then sees too."""
 
     def job(self, order: Order) -> JobSettings:
         """The table of the order's job."""

@@ -7,7 +7,7 @@ orders) → `recovering` (failures) → `changing` (our changes, verified or rol
 """
 
 from .deciding import Decider, Decision, Models, Situation
-from .directives import Blackout, Directives, Injected, Pause, Pin
+from .directives import Blackout, Directives, Drill, Injected, Pause, Pin
 from .ordered import begun, refused, withdrawn
 from .settings import Settings
 from .state import State
@@ -28,6 +28,7 @@ __all__ = [
     "Pause",
     "Pin",
     "Blackout",
+    "Drill",
     "Injected",
     "Situation",
     "Decision",

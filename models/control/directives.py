@@ -46,6 +46,15 @@ class Injected:
     at_s: float
 
 
+@dataclass(frozen=True)
+class Drill:
+    """A drill on the live job. It measures the recovery itself, and nothing is decided before it is over."""
+
+    kind: str
+    since_s: float
+    until_s: float = math.inf
+
+
 NO_MARK = Unknown("the deployment carries no mark of ours that could be read")
 
 
@@ -62,9 +71,15 @@ class Directives:
     resumed_at_s: float = -math.inf
     """The newest `resume`; it ends a foreign-edit hold, a quarantine and a failed rollback older than it."""
     injected: Injected | None = None
+    drill: Drill | None = None
+    """The newest one, also when it is over: what it has caused is not learnt a second time."""
 
     def paused(self, now: float) -> Pause | None:
         return self.pause if self.pause is not None and now < self.pause.until_s else None
 
     def pinned(self, now: float) -> Pin | None:
         return self.pin if self.pin is not None and now < self.pin.until_s else None
+
+    def drilled(self, since_s: float) -> Drill | None:
+        """The drill that was going on at this moment or after it."""
+        return self.drill if self.drill is not None and since_s <= self.drill.until_s else None

@@ -1,7 +1,8 @@
 """What should happen to this job now?
 
 One tick: collect what was seen, notice what has happened since, decide what would be right, limit it to what
-is allowed, and instruct. Precedence: paused → foreign edit → pin → blackout → mode → step limit → decision.
+is allowed, and instruct. Precedence: paused → foreign edit → pin → drill → blackout → mode → step limit →
+decision.
 """
 
 from __future__ import annotations
@@ -79,12 +80,24 @@ def with_clock_put_back(state: State, now: float) -> State:
 def notice(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     """What has happened since the last tick: orders, failures, recoveries, changes, measurements."""
     state = notice_orders(state, seen)
-    state = notice_failure(state, seen)
+    drilled = _drilled(state, seen)
+    if not drilled:
+        state = notice_failure(state, seen)
     state, verified = verify(state, seen)
     state, recovered = follow(state, seen)
+    if drilled:
+        settled_s = state.settled_at_s if seen.unusable else seen.observation.at_s
+        state = replace(state, stretch=None, short_since_s=math.inf, settled_at_s=settled_s)
+        return state, verified + recovered
     state, learnt = learn(state, seen)
     state, short = short_of_executors(state, seen)
     return state, verified + recovered + learnt + short
+
+
+def _drilled(state: State, seen: Seen) -> bool:
+    """Whether a drill was going on since the tick before: it measures by itself what it causes."""
+    since_s = seen.now if isinstance(seen.previous, Unknown) else seen.previous.at_s
+    return state.directives.drilled(since_s) is not None
 
 
 def decide(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:

@@ -1,4 +1,4 @@
-"""Who has a say before any decision? Pause, foreign edit, pin, blackout, then the mode of the job."""
+"""What outranks a decision: pause, foreign edit, pin, drill, blackout, then the mode of the job."""
 
 from __future__ import annotations
 
@@ -72,6 +72,11 @@ def orders(state: State, seen: Seen) -> Hold | Wish | Free:
         if not seen.sized or seen.scale_out == pin.scale_out or at_work:
             return Hold(order)
         return Wish(pin.scale_out, "pin", order)
+    if drill := directives.drilled(now):
+        return Hold(
+            f"drill under way: {drill.kind} on purpose, for {now - drill.since_s:.0f} s; nothing is decided "
+            "until the drill is over"
+        )
     blackout = directives.blackout
     if blackout is not None and not blackout.scale_out_allowed:
         return Hold(f"blackout, nothing changes: {blackout.why}")

@@ -86,14 +86,18 @@ def run(
     clock: Clock,
     settings: Settings,
     left_s: Callable[[], float] = lambda: inf,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """One drill on a job that runs at its rate and has been warmed up. `left_s`: until its budget ends."""
+    """One drill on a job that runs at its rate and has been warmed up. `left_s`: until its budget ends.
+
+    `say` gets a line for each step.
+    """
     if kind not in failures.kinds():
         there = ", ".join(sorted(failures.kinds()))
         what = "cannot be caused here" if kind in FAILURE_KINDS else "is no kind of failure"
         raise Misconfigured("kind", f"'{kind}' {what}; there is {there}")
     clear_left_over(failures)
-    return _Drill(subject, kind, failures, clock, settings, left_s).run()
+    return _Drill(subject, kind, failures, clock, settings, left_s, say).run()
 
 
 class _Drill:
@@ -105,14 +109,16 @@ class _Drill:
         clock: Clock,
         settings: Settings,
         left_s: Callable[[], float],
+        say: Callable[[str], None],
     ) -> None:
         self._subject, self._kind, self._failures = subject, kind, failures
-        self._clock, self._settings, self._left_s = clock, settings, left_s
+        self._clock, self._settings, self._left_s, self._say = clock, settings, left_s, say
         self._watch = subject.watch
         self._marks = Marks()
         self._failed_s = inf
 
     def run(self) -> Outcome:
+        self._say(f"{self._watch.name}: undisturbed for {self._settings.window_s:.0f} s at least")
         before = self._wait_undisturbed()
         if isinstance(before, str):
             return self._invalid(before, Unknown("the rate before the failure is unknown"), {})
@@ -164,10 +170,17 @@ class _Drill:
 
     def _observe(self, before: Undisturbed, run_id: str | Unknown, injection: Injection) -> str:
         """Until it has recovered, or is given up; why it shows nothing, or nothing."""
-        failed_s = self._failed_s
+        failed_s, works = self._failed_s, False
+        self._say(
+            f"{self._kind} caused: it has recovered when its lag stays below {before.band_s:.1f} s of input "
+            f"for {before.hold_s:.0f} s"
+        )
         while self._clock.now_s() - failed_s < self._settings.longest_s:
             self._pass()
             self._mark(run_id)
+            if not works and self._marks.noticed_s is not None and isfinite(self._downtime_s(failed_s)):
+                works = True
+                self._say(f"it works again after {self._downtime_s(failed_s):.1f} s, and catches up")
             if disturbed := self._disturbed(injection):
                 return disturbed
             if self._is_over(before):

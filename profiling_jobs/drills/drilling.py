@@ -166,6 +166,8 @@ class Drilling:
         def left_s() -> float:
             return purse.left_s(0, self._around.clock.now_s())
 
+        at = f"{executors(cell.scale_out)} at {cell.rate_rps:,.0f} records/s"
+        self._say(f"{cell.kind}: a copy with {at} gets ready")
         copy = self._copy_of(cell.scale_out)
         probe = Probe(0, cell.scale_out, cell.rate_rps, warm_up_s=0.0, probe_s=1.0)
         steps = ProbeRun(
@@ -197,6 +199,7 @@ class Drilling:
             clock=self._around.clock,
             settings=self._settings,
             left_s=left_s,
+            say=self._say,
         )
         outcome = with_prediction(outcome, models)
         keep(self._around, self.job, outcome)

@@ -31,10 +31,11 @@ def directives(job: str, *, loop: Loop, memory: Memory, now_s: float) -> Directi
         blackout=loop.blackout(job, now_s),
         resumed_at_s=max((at_s for at_s in resumed if at_s <= now_s), default=-math.inf),
         injected=_injected(job, loop),
+        drill=loop.drill(job),
     )
 
 
-def told(said: Directives) -> dict[str, Any]:
+def told(said: Directives, *, now_s: float) -> dict[str, Any]:
     """Those in force, for the evaluation."""
     found: dict[str, Any] = {}
     if said.pause is not None:
@@ -43,6 +44,8 @@ def told(said: Directives) -> dict[str, Any]:
         found["pin"] = vars(said.pin)
     if said.blackout is not None:
         found["blackout"] = vars(said.blackout)
+    if drill := said.drilled(now_s):
+        found["drill"] = {"kind": drill.kind, "since_s": drill.since_s}
     return found
 
 

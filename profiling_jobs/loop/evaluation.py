@@ -142,7 +142,7 @@ def _tick(job: str, *, settings: Settings, loop: Loop, memory: Memory, interval:
         alarms=[*evaluation.alarms, *alarms],
         requests=[*evaluation.requests, *drift.requests],
         trouble=[*worries, *trouble, *seen.trouble],
-        orders=directing.told(said),
+        orders=directing.told(said, now_s=now_s),
         apply=pending(job, order=order, loop=loop, now_s=now_s),
     )
     return replace(after, evaluation=evaluation, drift=drift)

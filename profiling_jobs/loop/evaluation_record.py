@@ -87,7 +87,7 @@ class Evaluation:
     (the same request keeps it, so (job, do, model, since_s) names it), and to profile `scale_outs`."""
     orders: Json = field(default_factory=dict)
     """What people and windows say, only those in force: `pause` (who, why, until_s; null: for ever), `pin`
-    (also scale_out), `blackout` (why, scale_out_allowed)."""
+    (also scale_out), `blackout` (why, scale_out_allowed), `drill` on the live job (kind, since_s)."""
     promise: Json = field(default_factory=dict)
     """`target_s` and `confidence`."""
     recovering: Json | None = None

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from models.control import Blackout, Models
+from models.control import Blackout, Drill, Models
 from models.quantities import Unknown
 from models.workload import Forecaster
 
@@ -72,6 +72,8 @@ class Loop:
     """Where failures are injected; what follows is then learnt under its true name."""
     blackout: Callable[[str, float], Blackout | None] = never
     """Job and moment -> the blackout window it lies in."""
+    drill: Callable[[str], Drill | None] = lambda job: None
+    """The newest drill on this live job, also when it is over."""
     keep_s: float = KEPT_S
     """Older evaluations are forgotten."""
     remembered: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -113,6 +113,10 @@ class Sampler:
                 self._said = str(failed)
                 self._say(f"{failed}; the next ones are tried")
 
+    def fed_from(self, metrics: Metrics) -> Metrics:
+        """The same metrics; what they are asked for is put on the timelines here, too."""
+        return _Fed(metrics, self._take)
+
     def forget(self, name: str) -> None:
         """Drop the timeline of a job that is gone."""
         with self._turn:
@@ -132,6 +136,20 @@ class Sampler:
             self.round()
             due = max(due + self._every_s, time.monotonic())
             self._closing.wait(due - time.monotonic())
+
+
+class _Fed:
+    def __init__(self, metrics: Metrics, take: Callable[[str, Sample | HeadroomError], None]) -> None:
+        self._metrics, self._take = metrics, take
+
+    def sample(self, name: str) -> Sample:
+        try:
+            found = self._metrics.sample(name)
+        except HeadroomError as error:
+            self._take(name, error)
+            raise
+        self._take(name, found)
+        return found
 
 
 def _with(timeline: Timeline, sample: Sample) -> Timeline:

@@ -153,6 +153,11 @@ def _ordered(e: Evaluation, shown: Shown) -> list[str]:
         return [
             f"{pin['who']} has pinned it to {executors(pin['scale_out'])}{_until(pin, shown)}: {pin['why']}."
         ]
+    if drill := orders.get("drill"):
+        return [
+            f"A drill is under way since {shown(drill['since_s'])}: {kind(drill['kind'])} is caused on "
+            "purpose. Nothing is decided until the drill is over."
+        ]
     blackout = orders.get("blackout")
     if blackout and not blackout["scale_out_allowed"]:
         return [f"A blackout window: {blackout['why']}. Nothing is changed in it."]

@@ -29,7 +29,7 @@ class Line:
     """Seconds of input."""
     scale_out: str
     done: str
-    """hold, `2 → 4` (ordered), `2 → 4 again` (brought back), `would 2 → 4` (recommended), paused, pinned."""
+    """hold, `2 → 4` (ordered), `2 → 4 again` (brought back), `would 2 → 4` (recommended), paused, …"""
     why: str
     alarms: tuple[str, ...]
 
@@ -62,7 +62,9 @@ def _done(e: Evaluation) -> str:
         return "paused"
     if e.foreign:
         return "theirs"
-    return "pinned" if "pin" in e.orders else "hold"
+    if "pin" in e.orders:
+        return "pinned"
+    return "drill" if "drill" in e.orders else "hold"
 
 
 def _why(reason: str) -> str:

@@ -36,6 +36,8 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
             found.append(f"The {what} ends with {ends}{by_itself}.")
     if e.foreign:
         found.append(f"The size is ours again after {ends}.")
+    if e.orders.get("drill"):
+        found.append("The end of the drill.")
     if e.orders.get("blackout"):
         found.append("The end of the blackout window.")
     would = e.instruction.get("would")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from models.control import (
     Blackout,
     Directives,
+    Drill,
     Injected,
     Models,
     Pause,
@@ -276,6 +277,26 @@ def test_an_injected_failure_is_learnt_under_its_own_name() -> None:
     (event,) = events(state, healthy(240.0), healthy(300.0))
     assert event.kind == "network_delay"
     assert event.scale_out == 4
+
+
+def test_while_it_is_drilled_nothing_is_decided_and_the_drill_alone_measures() -> None:
+    state, _ = ticks(start(agreed()), healthy(60.0), healthy(120.0))
+    state = state.with_directives(Directives(drill=Drill("driver_kill", 125.0)))
+    down = healthy(180.0, run_id="b", lag_records=60_000.0, throughput_rps=0.0, executors_alive=0)
+    state, found = ticks(state, down)
+    (hold,) = found
+    assert isinstance(hold, Hold)
+    assert hold.reason.startswith("drill under way: driver_kill on purpose, for 55 s")
+    assert state.recovering is None
+    # It ended between two ticks: what it has changed since the tick before is still no new failure.
+    state = state.with_directives(Directives(drill=Drill("driver_kill", 125.0, until_s=200.0)))
+    state, found = ticks(state, healthy(240.0, run_id="c"))
+    assert state.recovering is None
+    assert not found[0].reason.startswith("drill")
+    # A pin is a person's, and goes first.
+    pinned = Directives(drill=Drill("driver_kill", 250.0), pin=Pin(5, "ben", "test"))
+    _, found = ticks(state.with_directives(pinned), healthy(300.0, run_id="c"))
+    assert found[0] == Scale(5, found[0].reason)
 
 
 def test_the_commits_of_an_interval_place_a_downtime_by_the_second() -> None:

@@ -136,7 +136,10 @@ class TestWhileSomebodyServes:
         assert (order["what"], order["state"]) == ("drill", "done")
         (drill,) = json.loads(result.stdout)["drills"]
         assert (drill["kind"], drill["kept"]) == ("driver_kill", True)
-        assert result.stderr.splitlines() == ["1 drill on a copy of enrichment", drill["said"]]
+        first, *steps, last = result.stderr.splitlines()
+        assert (first, last) == ("1 drill on a copy of enrichment", drill["said"])
+        for step in ("gets ready", "undisturbed for", "driver_kill caused", "it works again after"):
+            assert any(step in line for line in steps), step
 
     def test_the_owner_drills_the_live_job_where_that_is_allowed(self, project):
         with serving(project, LIVE) as office:
@@ -150,6 +153,36 @@ class TestWhileSomebodyServes:
         assert result.exit_code == 0, result.output
         assert "driver_kill, 2 executors at 600 records/s: down" in result.stdout
         assert (event.kind, details["on"], details["deployment"]) == ("driver_kill", "live", "enrichment")
+
+    def test_the_loop_says_that_the_job_is_drilled_and_learns_its_recovery_once(self, project):
+        with serving(project, LIVE + 'mode = "apply"\nevaluation_interval_s = 20\n') as office:
+            desk = office.desk
+            carried_out(desk, "launch", "enrichment")
+            office.world.flow("orders", 600.0)
+            id = desk.begin("drill", "enrichment", live=True, kinds=["driver_kill"])
+            seen = {}
+            until = time.monotonic() + 60
+            while desk.order(id)["state"] == "running" and time.monotonic() < until:
+                if office.world.clock.now_s() // 20.0 not in seen:
+                    now = desk.evaluate("enrichment")
+                    seen[now["interval"]] = now
+                time.sleep(0.01)
+            assert desk.order(id)["state"] == "done", desk.order(id)
+            (drill,) = desk.order(id)["result"]["drills"]
+            lines = desk.order(id)["lines"]
+            for _ in range(6):
+                with office.world.hurried(), office.world.taking_part():
+                    office.world.clock.sleep(20.0)
+                after = desk.evaluate("enrichment")
+            ((event, _),) = office.world.store.events("enrichment")
+        drilled = [one for one in seen.values() if "drill" in one["orders"]]
+        assert len(drilled) >= 3
+        assert all(one["instruction"]["reason"].startswith("drill under way") for one in drilled)
+        assert all(isinstance(one["observation"]["arrival_rps"], float) for one in drilled[1:])
+        assert all(one["recovering"] is None for one in (*seen.values(), after))
+        assert event.recovery_s == pytest.approx(drill["recovery_s"])
+        assert any("undisturbed for 60 s" in line for line in lines)
+        assert any("driver_kill caused" in line for line in lines)
 
     def test_the_owner_refuses_where_it_is_not_allowed(self, project):
         with serving(project):

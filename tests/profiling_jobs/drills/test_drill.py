@@ -343,7 +343,7 @@ class TestOneBesideAnother:
 
     def test_a_job_that_is_rescaled_before_the_failure_shows_nothing(self):
         world = World()
-        sleep, begun = world.clock.sleep, []
+        sleep, begun, hit = world.clock.sleep, [], []
         run = drill.run
 
         def slept(seconds):
@@ -355,7 +355,8 @@ class TestOneBesideAnother:
                     world.deployments.scale(name, 4, epoch=9)
 
         def spied(subject, kind, **more):
-            if not world.said:
+            if not hit:
+                hit.append(kind)
                 begun.append((subject.watch.name, world.clock.now_s()))
             return run(subject, kind, **more)
 
