@@ -1,10 +1,11 @@
-"""How does a person's order to a job get into the store, and what do they hear? For pause, pin and resume."""
+"""Directives of a person (`pause`, `pin`, `resume`): stored, and in force from the first tick that obeys."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,18 @@ from typing import Any
 import click
 
 from models.wording import executors
-from pipelines import times
-from profiling_jobs.errors import Misconfigured
+from pipelines import owner, times
+from pipelines.desk_line import DeskClient
+from profiling_jobs.errors import HeadroomError, Misconfigured
 from profiling_jobs.ports import Directive
 from profiling_jobs.telling.in_words import lasting
 
 from . import page, subject
-from .subject import Subject
+from .subject import LATE_TICKS, Subject
+
+LOOK_S = 0.2  # judgement: a tick takes a tenth of a second
+ANSWER_S = 30.0  # judgement: a tick on a machine that is busy with a profile
+sleep = time.sleep
 
 why_option = click.option(
     "--why",
@@ -29,6 +35,11 @@ for_option = click.option(
     "--for",
     "for_",
     help="For so long: 30m, 2h, 1d12h, 10min, or 600 for seconds. Default: until `headroom resume`.",
+)
+wait_option = click.option(
+    "--wait/--no-wait",
+    default=True,
+    help="Wait for the evaluation that obeys it (default), or only store it.",
 )
 until_option = click.option("--until", help="Until this moment: 18:00, '2026-11-18 18:00'.")
 
@@ -63,6 +74,11 @@ def order(
     return given, before
 
 
+def held(evaluation: Mapping[str, Any]) -> bool:
+    """Whether a pause or a pin was in force at this evaluation."""
+    return bool({"pause", "pin"} & set(evaluation.get("orders") or ()))
+
+
 def in_words(directive: Directive) -> str:
     """`the pin to 4 executors by anna, since …, until …: "why"`."""
     what = (
@@ -88,28 +104,6 @@ def quarantines(there: Subject) -> tuple[Mapping[str, Any], ...]:
     return tuple(one for one in found if there.now_s < float(one.get("until_s", -math.inf)))
 
 
-def answer(
-    there: Subject,
-    *,
-    as_json: bool,
-    data: Mapping[str, Any],
-    headline: str,
-    sentences: Sequence[str],
-    warnings: Sequence[str] = (),
-) -> None:
-    """What the person hears."""
-    if as_json:
-        tick = {"next_tick_s": there.next_tick_s, "warnings": list(warnings)}
-        click.echo(json.dumps({"schema": 1, "job": there.name, **data, **tick}, ensure_ascii=False))
-        return
-    click.secho(headline, bold=True)
-    for sentence in sentences:
-        page.paragraph(sentence)
-    for warning in warnings:
-        page.paragraph(warning, mark="!", colour="yellow")
-    page.paragraph(there.next_tick())
-
-
 def give(
     job: str,
     kind: str,
@@ -120,6 +114,7 @@ def give(
     value: int | None,
     file: Path,
     folder: Path,
+    wait: bool,
     as_json: bool,
 ) -> None:
     """Pause or pin a job."""
@@ -129,26 +124,129 @@ def give(
         given, before = order(there, kind, why=why, until=ends_s, value=value)
         replaced = [one for one in before if one.kind == kind]
         beside = [one for one in before if one.kind != kind]
-        lasts = "until `headroom resume`"
-        if ends_s is not None:
-            lasts = f"until {times.shown(ends_s)} ({lasting(ends_s - there.now_s)})"
-        what = "paused" if value is None else f"pinned to {executors(value)}"
         sentences = [f"By {given.who}: “{given.why}”."]
         sentences += [f"It replaces {in_words(one)}." for one in replaced]
         sentences += [f"Also in force: {in_words(one)}." for one in beside]
         sentences += _outranked(there, kind, beside)
+        lasts = "until `headroom resume`"
+        if ends_s is not None:
+            lasts = f"until {times.shown(ends_s)} ({lasting(ends_s - there.now_s)})"
+
+        def obeyed(evaluation: Mapping[str, Any]) -> bool:
+            found = (evaluation.get("orders") or {}).get(kind) or {}
+            return (found.get("who"), found.get("why")) == (given.who, given.why)
+
         answer(
             there,
+            folder=folder,
+            wait=wait,
             as_json=as_json,
+            since_s=given.since_s,
+            ends_s=ends_s,
+            obeyed=obeyed,
             data={
                 "order": asdict(given),
                 "replaced": [asdict(one) for one in replaced],
                 "beside": [asdict(one) for one in beside],
             },
-            headline=f"{job} is {what} {lasts}",
+            what=f"the {kind} of {job}" if value is None else f"the pin of {job} to {executors(value)}",
+            headline=f"{job} is {'paused' if value is None else f'pinned to {executors(value)}'} {lasts}",
             sentences=sentences,
             warnings=warnings,
         )
+
+
+def answer(
+    there: Subject,
+    *,
+    folder: Path,
+    wait: bool,
+    as_json: bool,
+    since_s: float,
+    ends_s: float | None = None,
+    obeyed: Callable[[Mapping[str, Any]], bool],
+    data: Mapping[str, Any],
+    what: str,
+    headline: str,
+    sentences: Sequence[str],
+    warnings: Sequence[str] = (),
+) -> None:
+    """Wait for the first evaluation that obeys, and say so; exit code 1 and the reason where none comes."""
+    if not as_json:
+        for sentence in sentences:
+            page.paragraph(sentence, indent=0)
+        for warning in warnings:
+            page.paragraph(warning, indent=0, mark="!", colour="yellow")
+        if wait and (due_s := there.next_tick_s) is not None and there.owner:
+            page.paragraph(f"Waiting for the evaluation of {times.clock(due_s)} …", indent=0)
+    in_force_s, trouble = None, ""
+    if wait:
+        try:
+            in_force_s, trouble = _awaited(there, folder, since_s=since_s, ends_s=ends_s, obeyed=obeyed)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            page.paragraph(f"No longer waiting: {what} is stored. {there.next_tick()}", indent=0, err=True)
+            raise click.exceptions.Exit(130) from None
+    if as_json:
+        told = {"in_force_since_s": in_force_s, "problem": trouble, "next_tick_s": there.next_tick_s}
+        found = {"schema": 1, "job": there.name, **data, **told, "warnings": list(warnings)}
+        click.echo(json.dumps(found, ensure_ascii=False))
+    elif in_force_s is not None:
+        click.secho(f"{headline}; in force since {times.clock(in_force_s)}", bold=True)
+    elif trouble:
+        page.paragraph(f"{what} is stored and not in force: {trouble}.", indent=0, colour="red", err=True)
+    else:
+        page.paragraph(f"Stored: {headline}. {there.next_tick()}", indent=0)
+    if trouble:
+        raise click.exceptions.Exit(1)
+
+
+def _awaited(
+    there: Subject,
+    folder: Path,
+    *,
+    since_s: float,
+    ends_s: float | None,
+    obeyed: Callable[[Mapping[str, Any]], bool],
+) -> tuple[float | None, str]:
+    """When the evaluation was made that obeyed; else None, and why there is none and what to do."""
+    if trouble := _unevaluated(there, folder):
+        return None, trouble
+    patience_s = LATE_TICKS * there.interval_s + ANSWER_S
+    for _ in range(math.ceil(patience_s / LOOK_S)):
+        later = there.store.evaluations(there.name, since_s=math.nextafter(since_s, math.inf))
+        for at_s, evaluation in later:
+            if obeyed(evaluation):
+                return at_s, ""
+            if ends_s is not None and at_s >= ends_s:
+                return None, f"it ended at {times.clock(ends_s)}, before any tick: give a longer --for"
+        if len(later) >= LATE_TICKS:  # the first may have been under way already
+            newest = later[-1][1].get("instruction", {}).get("reason", "")
+            return None, (
+                f"{LATE_TICKS} ticks since then have not obeyed it, the last one says “{newest}”: "
+                "another directive may have replaced it, see `headroom explain`"
+            )
+        if owner.holder(folder) is None:
+            return None, "the server has ended meanwhile: start `headroom serve`"
+        sleep(LOOK_S)
+    waited = lasting(patience_s)
+    return None, f"{there.name} was not evaluated for {waited}: {there.remedy}, or `headroom doctor`"
+
+
+def _unevaluated(there: Subject, folder: Path) -> str:
+    """Why no evaluation can come at all; empty where one should."""
+    if not there.owner or there.owner == subject.SILENT:
+        return f"nothing is running that evaluates; it takes effect when there is: {there.remedy}"
+    try:
+        jobs = DeskClient(folder).status()["jobs"]
+    except HeadroomError:  # it may be starting, or busy
+        return ""
+    if there.name not in jobs:
+        return (
+            f"`{there.owner}` does not know {there.name}, it was started with other settings: "
+            "restart it, and look whether --folder is right"
+        )
+    return ""
 
 
 def _outranked(there: Subject, kind: str, beside: Sequence[Directive]) -> list[str]:

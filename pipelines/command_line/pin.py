@@ -15,6 +15,7 @@ from . import orders, subject
 @orders.why_option
 @orders.for_option
 @orders.until_option
+@orders.wait_option
 @subject.options
 @click.option("--json", "as_json", is_flag=True, help="Print what was ordered and replaced as JSON.")
 def command(
@@ -25,12 +26,14 @@ def command(
     until: str | None,
     file: Path,
     folder: Path,
+    wait: bool,
     as_json: bool,
 ) -> None:
     """Keep a job at exactly N executors, from its next tick on, whatever the models say.
 
     \b
-    Exit code 0: it is pinned.
+    Exit code 0: it is pinned: a tick has obeyed it; with --no-wait: it is stored.
+    Exit code 1: it is stored, and no tick has obeyed it yet; the reason says what to do.
     Exit code 2: it could not run, for example because N is outside of the job's bounds.
     """
     orders.give(
@@ -42,5 +45,6 @@ def command(
         value=executors,
         file=file,
         folder=folder,
+        wait=wait,
         as_json=as_json,
     )

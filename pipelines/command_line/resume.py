@@ -16,15 +16,17 @@ from . import orders, subject
 @click.command("resume")
 @click.argument("job")
 @orders.why_option
+@orders.wait_option
 @subject.options
 @click.option("--json", "as_json", is_flag=True, help="Print what was ended as JSON.")
-def command(job: str, why: str, file: Path, folder: Path, as_json: bool) -> None:
+def command(job: str, why: str, file: Path, folder: Path, wait: bool, as_json: bool) -> None:
     """Decide for a job again: end its pause and its pin, and take back a size that somebody else has set.
 
     Sizes that were barred because they did not work may be taken again, too.
 
     \b
-    Exit code 0: nothing holds the job any more, whether or not something did.
+    Exit code 0: a tick has decided without them; with --no-wait, or where nothing was in force: it is stored.
+    Exit code 1: it is stored, and no tick has obeyed it yet; the reason says what to do.
     Exit code 2: it could not run.
     """
     with subject.opened(job, file=file, folder=folder, create=True) as there:
@@ -53,7 +55,12 @@ def command(job: str, why: str, file: Path, folder: Path, as_json: bool) -> None
             sentences.append("Nothing was in force: there was nothing to end.")
         orders.answer(
             there,
+            folder=folder,
+            wait=wait and (not nothing or orders.held(there.newest)),
             as_json=as_json,
+            since_s=there.now_s,
+            obeyed=lambda evaluation: not orders.held(evaluation),
+            what=f"the resume of {job}",
             data={
                 "who": who,
                 "why": reason,

@@ -4,13 +4,14 @@ import json
 import os
 import pwd
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from pipelines import times
-from pipelines.command_line import main
+from pipelines.command_line import main, orders
 from pipelines.owner import Owner
 from pipelines.resources.sqlite_store import SqliteStore
 from profiling_jobs.loop.evaluation_record import Evaluation
@@ -81,51 +82,108 @@ def headroom(*arguments):
     return SimpleNamespace(code=result.exit_code, text=text, output=result.output)
 
 
-class TestOrders:
-    def test_a_pause_is_kept_with_who_and_why_and_ends_by_itself(self, store):
+@pytest.fixture
+def serving(project, store, monkeypatch):
+    """A server whose next evaluations are those of `serving.ticks`, one each time that a command waits."""
+    found = SimpleNamespace(ticks=[], waits=0)
+
+    def sleep(seconds):
+        found.waits += 1
+        assert found.waits < 10_000, "waits for ever"
+        if found.ticks:
+            at_s, said = time.time() + 60.0 * found.waits, found.ticks.pop(0)
+            ticks(store, evaluation(at_s, orders=said, reason=f"tick {found.waits}"))
+
+    monkeypatch.setattr(orders, "sleep", sleep)
+    with Owner(project / ".headroom", command="headroom serve"):
+        yield found
+
+
+class TestDirectives:
+    PAUSED = {"pause": {"who": ME, "why": "deploying 4.2", "until_s": None}}  # noqa: RUF012
+
+    def test_a_pause_is_kept_with_who_and_why_and_ends_by_itself(self, store, serving):
+        serving.ticks = [self.PAUSED]
         said = headroom("pause", "orders", "--why", "deploying 4.2", "--for", "2h")
         assert said.code == 0
         (kept,) = store.directives("orders", now_s=time.time())
         assert (kept.kind, kept.who, kept.why) == ("pause", ME, "deploying 4.2")
         assert kept.until_s - kept.since_s == 7200
-        assert f"orders is paused until {times.shown(kept.until_s)} (2 h)" in said.text
+        assert f"orders is paused until {times.shown(kept.until_s)} (2 h); in force since" in said.text
         assert store.directives("orders", now_s=kept.until_s + 1) == ()
 
-    def test_it_says_when_the_next_tick_comes_or_that_nobody_ticks(self, store):
+    def test_a_tick_that_was_under_way_is_not_the_one_that_obeys(self, store, serving):
+        serving.ticks = [{}, self.PAUSED]
+        found = headroom("pause", "orders", "--why", "deploying 4.2", "--json")
+        assert found.code == 0
+        newest_s = store.evaluations("orders")[-1][0]
+        assert json.loads(found.output)["in_force_since_s"] == pytest.approx(newest_s, abs=0.01)
+
+    @pytest.mark.parametrize(
+        ("evaluated", "options", "said"),
+        [
+            ([], [], "was not evaluated for"),
+            ([{}] * 3, [], "3 ticks since then have not obeyed it, the last one says “tick 3”"),
+            ([{}], ["--for", "30s"], "before any tick: give a longer --for"),
+        ],
+    )
+    def test_what_no_tick_obeys_is_exit_code_1_with_the_reason(
+        self, store, serving, evaluated, options, said
+    ):
+        serving.ticks = list(evaluated)
+        result = headroom("pause", "orders", "--why", "x", *options)
+        assert result.code == 1
+        assert "the pause of orders is stored and not in force: " in result.text
+        assert said in result.text
+        assert "is paused" not in result.text
+
+    def test_ctrl_c_says_that_it_is_stored(self, store, serving, monkeypatch):
+        def interrupt(seconds):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(orders, "sleep", interrupt)
+        result = headroom("pin", "orders", "3", "--why", "x")
+        assert result.code == 130
+        assert "No longer waiting: the pin of orders to 3 executors is stored" in result.text
+        assert len(store.directives("orders", now_s=time.time())) == 1
+
+    def test_a_server_that_does_not_know_the_job_is_told_at_once(self, store, serving, monkeypatch):
+        client = SimpleNamespace(status=lambda: {"jobs": {"clicks": {}}})
+        monkeypatch.setattr(orders, "DeskClient", lambda folder: client)
+        result = headroom("pause", "orders", "--why", "x")
+        assert (result.code, serving.waits) == (1, 0)
+        assert "`headroom serve` does not know orders, it was started with other settings" in result.text
+
+    def test_without_waiting_it_says_when_the_next_tick_comes(self, store):
         assert "nothing was evaluated yet, start `headroom serve`" in headroom(
-            "pause", "orders", "--why", "x").text  # fmt: skip
+            "pause", "orders", "--why", "x", "--no-wait").text  # fmt: skip
         ticks(store, evaluation(time.time() - 3600))
-        assert "the last one was 1 h ago" in headroom("pause", "orders", "--why", "x").text
+        assert "the last one was 1 h ago" in headroom("pause", "orders", "--why", "x", "--no-wait").text
         now_s = time.time() // 60 * 60 + 61  # a minute that has just begun, for a loop that runs ahead
         ticks(store, evaluation(now_s))
-        found = json.loads(headroom("pause", "orders", "--why", "x", "--json").output)
-        assert 0 < found["next_tick_s"] - now_s <= 61
-        assert found["next_tick_s"] % 60 == 0
+        found = headroom("pause", "orders", "--why", "x", "--no-wait", "--json")
+        assert found.code == 0
+        assert 0 < json.loads(found.output)["next_tick_s"] - now_s <= 61
 
     @pytest.mark.parametrize(
         ("owner", "remedy"),
         [
+            ("", "start `headroom serve`"),
             ("headroom serve --no-pages", "which evaluates nothing: start it anew without --no-pages"),
-            (
-                "headroom serve",
-                "`headroom serve` runs: what it prints, or the ticks on Dagster's page, say why",
-            ),
         ],
     )
-    def test_where_somebody_serves_it_does_not_say_to_start_that(self, store, project, owner, remedy):
-        with Owner(project / ".headroom", command=owner):
-            said = [
-                headroom("pause", "orders", "--why", "x").text,
-                headroom("explain", "orders").text,
-                headroom("history", "orders").text,
-            ]
+    def test_where_nothing_evaluates_it_is_stored_and_says_so(self, store, project, owner, remedy):
+        with Owner(project / ".headroom", command=owner) if owner else nullcontext():
+            paused = headroom("pause", "orders", "--why", "x")
+            said = [paused.text, headroom("explain", "orders").text, headroom("history", "orders").text]
+        assert paused.code == 1
+        assert "stored and not in force: nothing is running that evaluates; it takes effect when" in said[0]
         assert all(remedy in one for one in said), said
-        if "--no-pages" in owner:
-            assert not any("Dagster" in one or "start `headroom serve`" in one for one in said)
 
-    def test_a_tick_that_is_due(self, store):
-        ticks(store, evaluation(time.time() - 90))
-        assert "the next tick on, which is due now" in headroom("pause", "orders", "--why", "x").text
+    def test_a_server_that_evaluates_nothing_is_named(self, store, serving):
+        for command in (["pause", "orders", "--why", "x"], ["explain", "orders"], ["history", "orders"]):
+            said = headroom(*command).text
+            assert "`headroom serve` runs: what it prints, or the ticks on Dagster's page, say why" in said
 
     def test_what_is_replaced_and_what_is_beside_it_is_told(self, store):
         headroom("pin", "orders", "6", "--why", "sale")
@@ -140,9 +198,10 @@ class TestOrders:
             "pause": None, "pin": 7,
         }  # fmt: skip
 
-    def test_resume_ends_everything_and_says_what(self, store):
+    def test_resume_ends_everything_and_says_what(self, store, serving):
+        serving.ticks = [{"pin": {"who": ME, "why": "sale"}}, self.PAUSED, {}]
         headroom("pin", "orders", "6", "--why", "sale")
-        headroom("pause", "orders", "--why", "deploy")
+        headroom("pause", "orders", "--why", "deploying 4.2")
         state = {
             "control": {
                 "foreign": {"since_s": 1_795_000_000.0, "found": 3, "ours": 5},
@@ -161,7 +220,7 @@ class TestOrders:
         assert "Ours again: the 3 executors that somebody else set" in said.text
         assert "Allowed again: 7 executors and more" in said.text
         assert "long over" not in said.text
-        assert store.directives("orders", now_s=time.time()) == ()
+        assert store.directives("orders", now_s=time.time() + 3600) == ()
         assert [row["what"] for row in store.audit("orders")] == ["pin", "pause", "resume"]
         assert store.audit("orders")[-1]["why"] == "done"
 
@@ -226,7 +285,11 @@ class TestMistakes:
     def test_a_broken_file_does_not_keep_anybody_from_pausing(self, project, store):
         ticks(store, evaluation(time.time()))
         (project / "headroom.toml").write_text(TOML + "scale_out_mx = 3\n")
-        for arguments in (["pause", "orders", "--why", "x"], ["explain", "orders"], ["history", "orders"]):
+        for arguments in (
+            ["pause", "orders", "--why", "x", "--no-wait"],
+            ["explain", "orders"],
+            ["history", "orders"],
+        ):
             result = headroom(*arguments)
             assert result.code == 0, result.text
             assert "scale_out_mx" in result.text
