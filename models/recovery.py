@@ -41,7 +41,9 @@ CHUNK = 1 << 16
 """Floats in one temporary array: slices that stay in the cache took a third of the time of 4 MiB ones."""
 
 ROUNDING = 1e-12
-"""A crossing that falls on the last step end must not be lost to the rounding of the running sums."""
+"""Capacity counts as this share larger: a crossing on the last step end is not lost to rounding, and where
+load = capacity recovery is continuous in D. There a downtime D leaves a backlog f·D that never shrinks; one
+below the rounding of the running sums is worked off after D/ROUNDING seconds, which tends to 0 with D."""
 
 MICROSECOND = 1e-6
 """Epoch seconds carry 2.4e-7 s in a float: shorter differences between sample times mean nothing."""
@@ -165,8 +167,8 @@ def _crossing(inflow: Inflow, path: Index, downtime: Array, owed: Array, capacit
     end = np.clip(above, 1, steps)
     began = np.maximum(ends[end - 1], down)
     rate = inflow.rates[path[:, None], end - 1]
-    backlog = demand[row, end - 1] + rate * (began - ends[end - 1]) - capacity * (began - down)
-    gain = capacity - rate
+    backlog = demand[row, end - 1] + rate * (began - ends[end - 1]) - enough * (began - down)
+    gain = enough - rate
     after = np.full(capacity.shape, np.inf)
     np.divide(np.maximum(backlog, 0.0), gain, out=after, where=gain > 0)
     result = np.minimum(began + after, ends[end])

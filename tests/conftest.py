@@ -1,8 +1,9 @@
-"""How properties are searched, how Java runs, and a job that models can be fitted to.
+"""Settings of hypothesis and of Java for all tests, and fixtures that fill a store for model fits.
 
-A busy machine is no failure of a property, and CI searches the same examples every time. Nor is it one to
-have been started in the background of a script, where a shell makes us and all that we start deaf to Ctrl-C.
-Servers and jobs live for seconds here: what an optimising compiler makes of them comes too late.
+Property tests run on the same examples every time. `HEADROOM_NEW_EXAMPLES=1 make test` tries new ones, and
+keeps those that fail in `.hypothesis/`. No example has a deadline, because the machine may be busy.
+
+A shell script that starts pytest in the background makes it ignore Ctrl-C; the handlers are restored here.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+settings.register_profile(
+    "new examples", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile(
+    "fixed examples", settings.get_profile("new examples"), derandomize=True, database=None
+)
+settings.load_profile("new examples" if os.environ.get("HEADROOM_NEW_EXAMPLES") == "1" else "fixed examples")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
