@@ -6,6 +6,7 @@ out orders in threads. Nothing of it runs on after `close`.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -47,6 +48,8 @@ class HereDesk:
         self._world = world = replace(world, metrics=metrics)
         self._settings, self._folder = settings, folder
         self._began_s = time.time()
+        self.evaluated_at_s = -math.inf
+        """By time.monotonic: when an evaluation was last asked for, which shows that Dagster works."""
         self._tasks = batch_tasks.Counting(world, settings.jobs, say=say)
         self._unsampled: Counter[str] = Counter()
         self._drills: dict[str, control.Drill] = {}
@@ -105,6 +108,7 @@ class HereDesk:
 
     def evaluate(self, job: str) -> Json:
         self._check(job)
+        self.evaluated_at_s = time.monotonic()
         with self._evaluating[job], self._world.taking_part():
             found = evaluation.evaluate(
                 job,

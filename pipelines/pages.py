@@ -4,14 +4,16 @@ Four processes, each of the owner's: one code server that loads the definitions,
 that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
 `.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
 
-Without Dagster's daemon and code server nothing is evaluated, and whoever waits for them is told. Without
-MLflow's the exported champions stay in charge, and the others run. What is wrong with one of them is said,
-and it is tried again, however often: no page is worth a live job.
+Without Dagster's daemon and code server nothing is evaluated. A server that ends or no longer answers is
+started again, and so are these two when evaluations stop coming for another reason: a process that is alive
+may still be stuck. Without MLflow's the exported champions stay in charge, and the others run. What is wrong
+with one of them is said, and it is tried again, however often: no page is worth a live job.
 """
 
 from __future__ import annotations
 
 import http.client
+import math
 import os
 import re
 import shutil
@@ -19,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +41,12 @@ WAIT_S = 240.0  # measured: 15–45 s on a busy machine
 AGAIN_S = 5.0  # judgement: before what has ended is started anew; so much more after each start in a row …
 LONGEST_S = 60.0  # … up to this: nothing is decided meanwhile
 STEADY_S = 600.0  # judgement: what has run for so long is not ending again and again
+UNANSWERED_S = 60.0  # judgement: a busy machine keeps a server from answering for seconds, not for a minute
+ANSWER_S = 5.0
+LOOK_EVERY_S = 10.0  # judgement: whether they answer
+INTERVALS = 3  # without any evaluation: something is stuck
+SILENT_S = 120.0  # at least; measured: the daemon needs up to 90 s to see a code server that was restarted
+MOST_SILENT_S = 3600.0  # restarts that do not help become rarer, down to one an hour
 PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and somebody may have put right what was wrong
 PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
 QUIET = {
@@ -50,6 +58,7 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
 }
 EVALUATING = ("code", "daemon")  # the others are only looked at
+SENSOR = "optimization_sensor"
 Say = Callable[[str], None]
 _MAKING = threading.Lock()
 """Both make their tables with alembic, which is for one thread at a time."""
@@ -81,6 +90,8 @@ class _Page:
     """In a row, none of which was steady."""
     began_s: float = 0.0
     ended_s: float = 0.0
+    answered_s: float = 0.0
+    """When it last answered; 0 until it has, since its start."""
     left_out: bool = False
     """It did not answer when it was waited for."""
 
@@ -92,8 +103,18 @@ class _Page:
 class Pages:
     """All of them, for one folder and one headroom.toml."""
 
-    def __init__(self, owner: Owner, settings: Settings, *, file: Path, say: Say = lambda line: None) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        settings: Settings,
+        *,
+        file: Path,
+        say: Say = lambda line: None,
+        evaluated_at_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """`evaluated_at_s`: when an evaluation was last asked for, by time.monotonic."""
         self._owner, self._settings, self._say = owner, settings, say
+        self._evaluated_at_s = evaluated_at_s
         self._file = file.resolve()
         self.home = owner.folder / "dagster"
         web, code, mlflow = free_ports(3)
@@ -106,7 +127,7 @@ class Pages:
                 "dagster-code",
                 [python, "-m", "dagster", "code-server", "start", "-h", HOST, "-p", str(code),
                  "-m", "pipelines.definitions", "--location-name", "headroom"],
-                lambda: answers(code),
+                lambda: answers(code) and _code_answers(code),
             ),
             "web": _Page(
                 "dagster-webserver",
@@ -124,6 +145,9 @@ class Pages:
         self._starting: list[threading.Thread] = []
         self._beginning = threading.Lock()
         self._closed = threading.Event()
+        self._looked_s = 0.0
+        self._restarts = 0
+        """In a row, because evaluations stopped coming."""
 
     def start(self, *, daemon: bool = True) -> Pages:
         """Start them, in threads: the tables of their databases have to be made first, by one process."""
@@ -158,7 +182,7 @@ class Pages:
             time.sleep(0.2)
 
     def watch(self) -> None:
-        """Start anew what has ended; to be called now and then."""
+        """Start again what has ended or is stuck; to be called about once a second."""
         for names, prepare in self._groups(self._wanted):
             troubled = [page for name in names if (page := self._pages[name]).problem is not None]
             if troubled and all(time.monotonic() - page.ended_s > PUT_RIGHT_S for page in troubled):
@@ -170,6 +194,9 @@ class Pages:
             except (HeadroomError, OSError) as error:
                 page.starts, page.ended_s = page.starts + 1, time.monotonic()
                 self._say(f"{page.role} could not be started, which is tried again: {error}")
+        if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self._look_for_stuck()
+            self._looked_s = time.monotonic()
 
     def close(self) -> None:
         """End them."""
@@ -215,6 +242,59 @@ class Pages:
         elif now_s - page.ended_s > min(LONGEST_S, AGAIN_S * page.starts):
             self._say(f"{page.role} is started again")
             self._begin(name)
+
+    def _look_for_stuck(self) -> None:
+        """Restart servers that answered once and do not any more, and what keeps evaluations from coming."""
+        for name in self._wanted:
+            page = self._pages[name]
+            if not page.alive:
+                continue
+            if not _answers(page) and page.answered_s and time.monotonic() - page.answered_s > UNANSWERED_S:
+                self._restart([name], f"{page.role} has not answered for {UNANSWERED_S:.0f} s")
+        dagster = [self._pages[name] for name in EVALUATING if name in self._wanted]
+        intervals_s = [job.evaluation_interval_s for job in self._settings.jobs.values()]
+        if len(dagster) < len(EVALUATING) or not intervals_s or not all(page.alive for page in dagster):
+            return
+        began_s, now_s = max(page.began_s for page in dagster), time.monotonic()
+        if self._evaluated_at_s() > began_s:
+            self._restarts = 0
+        silent_s = now_s - max(self._evaluated_at_s(), began_s)
+        if silent_s <= longest_silence_s(min(intervals_s), restarts=self._restarts):
+            return
+        why = f"no job was evaluated for {silent_s:.0f} s"
+        self._restarts += 1
+        if self._switched_off():
+            self._say(f"{why}: the sensor {SENSOR} was switched off on Dagster's pages; switch it on there")
+        elif self._restarts > 1:
+            self._restart(EVALUATING, why)
+        else:
+            self._restart(["daemon"] if self._pages["code"].ready() else ["code"], why)
+
+    def _restart(self, names: Sequence[str], why: str) -> None:
+        roles = " and ".join(self._pages[name].role for name in names)
+        self._say(f"{why}: {roles} {'is' if len(names) == 1 else 'are'} restarted")
+        for name in names:
+            page = self._pages[name]
+            try:
+                if page.process is not None:
+                    self._owner.stop(page.process, grace_s=GRACE_S)
+                self._begin(name)
+            except (HeadroomError, OSError) as error:  # tried again, as one that has ended by itself
+                self._say(f"{page.role} could not be restarted, which is tried again: {error}")
+
+    def _switched_off(self) -> bool:
+        """Whether a person has switched the sensor off on Dagster's pages."""
+        from dagster import DagsterInstance
+        from dagster._core.scheduler.instigation import InstigatorStatus
+
+        try:
+            with DagsterInstance.from_config(str(self.home)) as instance:
+                return any(
+                    one.instigator_name == SENSOR and one.status is InstigatorStatus.STOPPED
+                    for one in instance.all_instigator_state()
+                )
+        except Exception:  # noqa: BLE001 - its database does not answer: then a restart may help
+            return False
 
     def _shows(self, name: str) -> bool:
         """Whether this page shows what it is for: Dagster's needs all of its processes."""
@@ -329,7 +409,7 @@ class Pages:
                 page.role, page.command, environment=self.environment(), directory=self._file.parent
             )
             page.starts, page.began_s = page.starts + 1, time.monotonic()
-            page.ended_s, page.problem = 0.0, None
+            page.ended_s, page.answered_s, page.problem = 0.0, 0.0, None
 
     def _mlflow(self, port: int) -> _Page:
         from .resources.mlflow_store import ARTIFACTS, DATABASE
@@ -345,12 +425,39 @@ class Pages:
         )  # fmt: skip
 
 
+def longest_silence_s(interval_s: float, *, restarts: int) -> float:
+    """How long no evaluation may come before something is restarted, after so many restarts in vain."""
+    return min(
+        max(INTERVALS * interval_s, SILENT_S) * 2.0**restarts, max(MOST_SILENT_S, INTERVALS * interval_s)
+    )
+
+
+def _code_answers(port: int) -> bool:
+    """Whether the code server passes a ping on to the process that has loaded the definitions.
+
+    The port alone says little: it belongs to a proxy, which outlives that process.
+    """
+    import grpc
+    from dagster._grpc.__generated__.dagster_api_pb2 import PingRequest
+    from dagster._grpc.__generated__.dagster_api_pb2_grpc import DagsterApiStub
+
+    try:
+        with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+            DagsterApiStub(channel).Ping(PingRequest(echo="ready"), timeout=ANSWER_S)
+            return True
+    except grpc.RpcError:
+        return False
+
+
 def _answers(page: _Page) -> bool:
-    return page.problem is None and page.ready()
+    if page.problem is not None or not page.ready():
+        return False
+    page.answered_s = time.monotonic()
+    return True
 
 
 def _says_yes(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
+    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == 200

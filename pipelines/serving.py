@@ -69,7 +69,7 @@ def served(
             ):
                 say(line)
         desk = stack.enter_context(HereDesk(there, settings, owner.folder, say=say))
-        pages = Pages(owner, settings, file=file, say=say)
+        pages = Pages(owner, settings, file=file, say=say, evaluated_at_s=lambda: desk.evaluated_at_s)
         stack.callback(closed_quietly, pages)
         server = DeskServer(desk, owner.folder)
         stack.callback(server.close)

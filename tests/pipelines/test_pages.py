@@ -32,7 +32,14 @@ class Machine:
         monkeypatch.setattr(Pages, "_prepare_mlflow", lambda pages: None)
         self.unprepared: Exception | None = None
         settings = config.parse(TOML, environment={})
-        self.pages = Pages(self, settings, file=root / "headroom.toml", say=self.said.append)  # type: ignore[arg-type]
+        self.evaluated_at_s = 0.0
+        self.pages = Pages(
+            self,  # type: ignore[arg-type]
+            settings,
+            file=root / "headroom.toml",
+            say=self.said.append,
+            evaluated_at_s=lambda: self.evaluated_at_s,
+        )
         for page in self.pages._pages.values():
             page.ready = lambda role=page.role: role in self.running and self.running[role].alive
 
@@ -53,6 +60,9 @@ class Machine:
         self.running[role] = SimpleNamespace(alive=True, role=role)
         return self.running[role]
 
+    def stop(self, process: SimpleNamespace, **more: Any) -> None:
+        process.alive = False
+
     def begin(self) -> Machine:
         self.pages.start()
         self.settled()
@@ -65,11 +75,13 @@ class Machine:
     def die(self, role: str) -> None:
         self.running[role].alive = False
 
-    def after(self, seconds: float) -> None:
+    def after(self, seconds: float, *, evaluates: bool = True) -> None:
         """Looked at once a second, as `headroom serve` does."""
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             self.now_s += 1.0
+            if evaluates:
+                self.evaluated_at_s = self.now_s
             self.pages.watch()
             self.settled()
 
@@ -194,3 +206,77 @@ def test_one_that_ends_again_and_again_is_tried_more_and_more_seldom_for_ever(ma
     assert took == sorted(took)
     assert took[0] < 10.0
     assert took[-1] == pytest.approx(pages.LONGEST_S, abs=3.0)
+
+
+def restarted(machine: Machine) -> list[str]:
+    started, machine.started = machine.started, []
+    return started
+
+
+@pytest.mark.parametrize("role", ["dagster-code", "dagster-webserver", "mlflow"])
+def test_one_that_is_alive_and_answers_no_more_is_restarted(machine: Machine, role: str) -> None:
+    machine.begin().after(30.0)
+    stuck, _ = machine.running[role], restarted(machine)
+    page = next(page for page in machine.pages._pages.values() if page.role == role)
+    page.ready = lambda: machine.running[role] is not stuck
+    machine.after(pages.UNANSWERED_S / 2)
+    assert machine.said == []
+    machine.after(pages.UNANSWERED_S)
+    assert restarted(machine) == [role]
+    assert machine.said == [f"{role} has not answered for 60 s: {role} is restarted"]
+    machine.after(600.0)
+    assert restarted(machine) == []
+
+
+def test_without_evaluations_what_is_stuck_is_restarted_and_more_and_more_seldom(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pages, "_switched_off", lambda pages: False)
+    machine.begin().after(3600.0)
+    restarted(machine)
+    machine.after(170.0, evaluates=False)  # not yet three intervals of 60 s
+    assert restarted(machine) == []
+    machine.after(30.0, evaluates=False)
+    assert restarted(machine) == ["dagster-daemon"]
+    assert machine.said == ["no job was evaluated for 181 s: dagster-daemon is restarted"]
+    machine.after(400.0, evaluates=False)  # which did not help
+    assert restarted(machine) == ["dagster-code", "dagster-daemon"]
+    machine.after(400.0, evaluates=False)
+    assert restarted(machine) == []
+    machine.after(60.0)  # it has helped: the next time is the first again
+    machine.after(200.0, evaluates=False)
+    assert restarted(machine) == ["dagster-daemon"]
+
+
+def test_a_code_server_that_never_answered_is_the_one_that_is_restarted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pages, "_switched_off", lambda pages: False)
+    machine.begin()
+    restarted(machine)
+    machine.pages._pages["code"].ready = lambda: False
+    machine.after(200.0, evaluates=False)
+    assert restarted(machine) == ["dagster-code"]
+
+
+def test_a_sensor_that_a_person_has_switched_off_is_said_and_nothing_is_restarted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pages, "_switched_off", lambda pages: True)
+    machine.begin()
+    restarted(machine)
+    machine.after(200.0, evaluates=False)
+    assert restarted(machine) == []
+    (line,) = machine.said
+    assert "optimization_sensor was switched off on Dagster's pages" in line
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("interval_s", "restarts", "longest_s"),
+    [(10.0, 0, 120.0), (60.0, 0, 180.0), (60.0, 1, 360.0), (60.0, 9, 3600.0), (3600.0, 5, 10_800.0)],
+)
+def test_three_intervals_without_an_evaluation_are_too_many(
+    interval_s: float, restarts: int, longest_s: float
+) -> None:
+    assert pages.longest_silence_s(interval_s, restarts=restarts) == longest_s

@@ -57,13 +57,14 @@ def project(tmp_path):
 class Serve:
     """The command in a process of its own."""
 
-    def __init__(self, project, *options):
+    def __init__(self, project, *options, before=""):
+        """`before`: a statement that it runs first."""
         self.folder = project / ".headroom"
         self.process = subprocess.Popen(
             [
                 sys.executable,
                 "-c",
-                "from pipelines.command_line import main; main()",
+                f"{before}; from pipelines.command_line import main; main()".lstrip("; "),
                 "serve",
                 "--json",
                 *options,
@@ -172,6 +173,31 @@ def test_without_mlflow_the_jobs_are_evaluated_and_it_comes_back(project):
         database.rename(database.with_suffix(".aside"))
         assert got(f"{serve.says('MLflow:').split()[-1]}/health") == (200, b"OK")
         assert serve.end(signal.SIGTERM) == 128 + signal.SIGTERM
+
+
+def test_when_dagsters_inner_code_server_is_killed_evaluations_come_again(project):
+    """The proxy before it lives on and its port answers, but nothing would ever be evaluated again."""
+    patched = "from pipelines import pages; pages.UNANSWERED_S, pages.LOOK_EVERY_S = 5.0, 1.0"
+    with Serve(project, "--launch-all", before=patched) as serve:
+        serve.line()
+        newest = evaluated_after(serve.folder, 0.0)
+        inner = [one for one in marked(owner_id(serve.folder)) if {"api", "grpc"} < set(one.command)]
+        assert len(inner) == 1
+        inner[0].signal(signal.SIGKILL)
+        assert serve.says("dagster-code has not answered for").endswith("dagster-code is restarted")
+        evaluated_after(serve.folder, newest + 30.0)  # more than can have been under way
+        assert serve.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert left(serve.folder) == []
+
+
+def evaluated_after(folder, at_s, *, within_s=240.0):
+    """When the first evaluation of `orders` after this was made."""
+    until = time.monotonic() + within_s
+    with SqliteStore(folder / world.STORE) as store:
+        while not (found := store.evaluations("orders", since_s=at_s)):
+            assert time.monotonic() < until
+            time.sleep(0.5)
+    return found[-1][0]
 
 
 def test_ctrl_c_ends_everything_and_is_no_error(project):
