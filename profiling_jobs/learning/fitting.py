@@ -25,19 +25,11 @@ from models.quantities import Misuse, RecoveryEvent, Unknown
 from models.series import Grid
 from models.workload import fit_forecast
 
+from ..loop.live_rates import FEWEST_RATES, forecast_step_s
 from . import held_out
 from .engine_inputs import EngineInputs
 from .model_documents import document, training
 from .training import Measured
-
-FIT_STEPS_S = (10.0, 20.0, 30.0, 60.0)
-STEPS_A_HORIZON = 9  # judgement: the load is foreseen in ninths of the horizon, 30 s of 270 s
-FEWEST_RATES = 12  # judgement: the level is then known to a third of one value's noise
-
-
-def forecast_step_s(horizon_s: float) -> float:
-    """How long is one step of a forecast over this horizon?"""
-    return max((s for s in FIT_STEPS_S if s * STEPS_A_HORIZON <= horizon_s), default=FIT_STEPS_S[0])
 
 
 def fit_workload(

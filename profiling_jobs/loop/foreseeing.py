@@ -18,7 +18,7 @@ from models.quantities import Unknown
 from models.workload import Forecast, Forecaster
 
 from .ground import InCharge, Loop
-from .live_rates import Rates
+from .live_rates import FEWEST_RATES, Rates, forecast_step_s
 from .scoring import ASK_AGAIN_S, Scored, Scoring, stand_in
 
 PATHS = 200  # agreed: what the optimiser is measured with
@@ -49,9 +49,10 @@ def foresee(
     if isinstance(charge, Unknown) or isinstance(champion, Unknown):
         assert isinstance(champion, Unknown)
         asked_s = now_s // ASK_AGAIN_S * ASK_AGAIN_S
-        return Foreseen(
-            champion, scoring, {"unknown": champion.reason}, (_refit(champion.reason, since_s=asked_s),)
-        )
+        # A fit that is asked for earlier fails, and shows a failed run to whoever starts for the first time.
+        fits = rates.known_s > FEWEST_RATES * forecast_step_s(settings.horizon_s)
+        requests = (_refit(champion.reason, since_s=asked_s),) if fits else ()
+        return Foreseen(champion, scoring, {"unknown": champion.reason}, requests)
     scoring, scored = scoring.under(charge.forecaster_version).settled(rates)
     scoring = scoring.judged(now_s)
     forecaster, by = _updated(job, loop, charge, champion, rates), "champion"

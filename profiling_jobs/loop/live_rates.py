@@ -22,6 +22,14 @@ from ..signals.timeline import Timeline
 MOST_CELLS = 2880  # judgement: a day at 30 s; enough to see what the champion is told after a restart
 AHEAD = 2  # cells; judgement: a clock that is kept in step is not set back by so much
 DIGITS = 6  # of a rate; its noise is far larger
+FIT_STEPS_S = (10.0, 20.0, 30.0, 60.0)
+STEPS_A_HORIZON = 9  # judgement: the load is predicted in ninths of the horizon, 30 s of 270 s
+FEWEST_RATES = 12  # of a fit; judgement: the level is then known to a third of one value's noise
+
+
+def forecast_step_s(horizon_s: float) -> float:
+    """The step of a forecast over this horizon."""
+    return max((s for s in FIT_STEPS_S if s * STEPS_A_HORIZON <= horizon_s), default=FIT_STEPS_S[0])
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,11 @@ class Rates:
     def end_s(self) -> float:
         """Until when the rates are known."""
         return self.end * self.step_s
+
+    @property
+    def known_s(self) -> float:
+        """How many seconds of the rates were seen."""
+        return self.step_s * sum(not math.isnan(rate) for rate in self.values)
 
     @property
     def grid(self) -> Grid:

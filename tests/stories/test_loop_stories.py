@@ -628,6 +628,16 @@ def test_without_its_models_a_job_is_held_safely(
     assert isinstance(story.last().observation["arrival_rps"], float)
 
 
+def test_a_forecast_is_fitted_once_there_is_something_to_fit_it_to() -> None:
+    """Dagster would show a failed run for each fit that is asked for too early."""
+    world = World().launch()
+    world.charge = lambda job: in_charge(forecaster=Unknown("there is no workload model"))
+    ticks = world.run(minutes=12).ticks["orders"]
+    asked = [minute for minute, tick in enumerate(ticks, start=1) if tick.requests]
+    assert asked[0] == 1 + 12 * 30 // 60 + 1  # the first read, and more than twelve steps of 30 s
+    assert [request["model"] for request in ticks[-1].requests] == ["workload"]
+
+
 def test_stale_metrics_hold_the_size() -> None:
     world = World().launch(load=jump(4, 4_000.0))
     world.run(minutes=3)

@@ -32,7 +32,7 @@ from profiling_jobs.learning.promoting import Purpose, Room, refit
 from profiling_jobs.learning.slowdown import Slowdown
 from profiling_jobs.learning.training import Measured
 from profiling_jobs.learning.verdicts import Evidence
-from profiling_jobs.loop.live_rates import Rates
+from profiling_jobs.loop.live_rates import Rates, forecast_step_s
 from profiling_jobs.ports import Control
 
 Fill = Callable[..., None]
@@ -550,7 +550,7 @@ class TestHistory:
     ("horizon_s", "step_s"), [(50.0, 10.0), (90.0, 10.0), (180.0, 20.0), (270.0, 30.0), (1080.0, 60.0)]
 )
 def test_a_forecast_has_steps_that_fit_its_horizon(horizon_s: float, step_s: float) -> None:
-    assert fitting.forecast_step_s(horizon_s) == step_s
+    assert forecast_step_s(horizon_s) == step_s
 
 
 @pytest.mark.fast
