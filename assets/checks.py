@@ -1,9 +1,9 @@
-"""What keeps a model from taking charge, as Dagster's asset checks.
+"""The checks of a model (profiling_jobs.learning.judging) as Dagster's asset checks.
 
-The checks themselves are profiling_jobs.learning.judging. They are made in the step that fits the model,
-before it is promoted, on the very document that is registered: nothing can be promoted without them, and
-nothing changes between the two. All are blocking: one that fails ends the run there, and what comes after it
-in the run does not happen. A warning shows in yellow and stops nothing.
+They run in the step that fits the model, before it is promoted, on the document that is registered. All are
+blocking: one that fails ends the run there. A warning shows in yellow and stops nothing. A check that had too
+little data is not evaluated: Dagster shows it as skipped, and the asset's metadata `checks` says what to
+measure.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import dagster as dg
 
 from profiling_jobs.learning.judging import CHECKS
-from profiling_jobs.learning.verdicts import Verdict
+from profiling_jobs.learning.verdicts import TOO_LITTLE, Verdict
 
 from .figures import figures
 
 ABOUT = {
     "enough_points": "Was enough measured for a model at all?",
     "held_out_error": "How far off is it on values that were left out?",
+    "abnormal_found": "Are abnormal latencies still called abnormal when they are left out?",
     "interval_coverage": "Do its 90 % intervals hold what was left out, as often as they should?",
     "not_worse_than_naive": "Is the forecast no worse than the better naive one, on the newest horizons?",
     "monotone": "Do more executors never sustain less, and does latency never fall as the load grows?",
@@ -51,4 +52,14 @@ def results(verdicts: Sequence[Verdict], *, job: str) -> list[dg.AssetCheckResul
             },
         )
         for verdict in verdicts
+        if verdict.outcome != TOO_LITTLE
     ]
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """All results as Markdown."""
+    lines = ["| check | outcome | found | to make it firm |", "|---|---|---|---|"]
+    for one in verdicts:
+        cells = (one.name.replace("_", " "), f"**{one.outcome}**", one.said, one.needs)
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join(lines)

@@ -98,7 +98,7 @@ def of_evaluation(evaluation: Json) -> Shown:
     )
     shown |= of_input(evaluation) | of_query(evaluation)
     shown["mode"] = dg.MetadataValue.text(str(evaluation["mode"]))
-    shown["models"] = dg.MetadataValue.text(str(evaluation.get("models_version", "none")))
+    shown["models"] = dg.MetadataValue.text(_models(evaluation))
     for name in ("alarms", "trouble"):
         if evaluation.get(name):
             shown[name] = dg.MetadataValue.text("; ".join(evaluation[name]))
@@ -126,6 +126,18 @@ def of_query(evaluation: Json) -> Shown:
 def sentence(evaluation: Json) -> str:
     """`hold 6 executors: …`, one line that reads without the code."""
     return str(evaluation["instruction"]["reason"])
+
+
+def _models(evaluation: Json) -> str:
+    """`capacity 3 (provisional), recovery 1`."""
+    provisional = evaluation.get("provisional") or {}
+    return (
+        ", ".join(
+            f"{kind} {version}{' (provisional)' if kind in provisional else ''}"
+            for kind, version in sorted((evaluation.get("models") or {}).items())
+        )
+        or "none"
+    )
 
 
 def _chosen(decision: Json) -> Json:

@@ -62,11 +62,12 @@ KEYS: Mapping[str, str] = {
     "fold_error": "0…1, larger sizes foretold from smaller ones",
     # latency
     "normal_up_to_ms": "milliseconds up to which latency is normal",
-    "wrongly_told": "0…1 of measurements wrongly told normal or abnormal",
-    "abnormal_tp": "abnormal ones told so",
-    "abnormal_fp": "normal ones told abnormal",
-    "abnormal_fn": "abnormal ones told normal",
-    "abnormal_tn": "normal ones told so",
+    "miss_rate": "0…1 of abnormal points, classified as normal when left out",
+    "false_alarm_rate": "0…1 of normal points, classified as abnormal when left out",
+    "abnormal_tp": "abnormal points classified as abnormal",
+    "abnormal_fp": "normal points classified as abnormal",
+    "abnormal_fn": "abnormal points classified as normal",
+    "abnormal_tn": "normal points classified as normal",
     # downtime
     "events": "failures and changes lived through",
     "events_lost": "of them without return",
@@ -87,11 +88,14 @@ KEYS: Mapping[str, str] = {
     "champion_version": "number of the version in charge",
     "promoted": "1: it took charge",
     "checks_failed": "checks that kept it from taking charge",
-    "checks_warned": "checks that had something to say",
+    "checks_warned": "checks that passed with a warning",
+    "checks_too_little_data": "checks that had too little data; with any, the model is provisional",
 }
 BY_KIND = ("events_", "downtime_")
 """Before the name of a kind of failure: `events_executor_kill`, `downtime_executor_kill_s`."""
-WORDS = frozenset({"said", "mode", "models", "alarms", "trouble", "trained_on", "why", "mlflow", "sizes"})
+WORDS = frozenset(
+    {"said", "mode", "models", "alarms", "trouble", "trained_on", "why", "mlflow", "sizes", "checks"}
+)
 PICTURES = frozenset({"picture", "drills_picture", "downtime_picture", "timeline"})
 
 

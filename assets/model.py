@@ -1,11 +1,11 @@
 """Stage 3, model: what will arrive, what is sustained, how late are records, how long is the job down?
 
-Each asset fits one model from everything that is known, checks it, and registers it; it takes charge only if
-no check failed. All thinking is in profiling_jobs (fitting, judging, promoting).
+Each asset fits one model from everything that is known, checks it, and registers it; it is in charge only if
+no check failed, and provisional if a check had too little data.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import dagster as dg
@@ -18,7 +18,7 @@ from profiling_jobs.errors import HeadroomError, NotReady
 from profiling_jobs.learning import fitting
 from profiling_jobs.learning.model_documents import Document, model_name, rebuilt
 from profiling_jobs.learning.promoting import Made, Purpose, Room, refit
-from profiling_jobs.learning.verdicts import Drilled, Evidence, against_drills, failed
+from profiling_jobs.learning.verdicts import TOO_LITTLE, Drilled, Evidence, against_drills, failed
 from profiling_jobs.ports import Store
 from profiling_jobs.telling import recovery_outlook
 
@@ -39,6 +39,8 @@ MEASURED: Any = NEWS & ~dg.AutomationCondition.any_deps_missing()
 DAILY: Any = dg.AutomationCondition.cron_tick_passed("23 3 * * *")
 DAILY = DAILY.since_last_handled() & ~dg.AutomationCondition.in_progress()
 """What the live job has shown has no run of its own; at night somebody looks at it."""
+AUTOMATED = "dagster/from_automation_condition"
+"""Tag of the runs that an automation condition has launched."""
 POINTS = dg.AssetDep("profiling_points", partition_mapping=ByJob())
 
 
@@ -58,22 +60,24 @@ class Modelling(Protocol):
 def _model(
     kind: str, *, deps: Sequence[dg.AssetDep | str], when: Any, description: str
 ) -> dg.AssetsDefinition:
-    @dg.asset(
-        name=f"{kind}_model",
+    spec = dg.AssetSpec(
+        f"{kind}_model",
         group_name=GROUP,
         partitions_def=JOBS,
         deps=deps,
-        check_specs=checks.specs(kind),
         automation_condition=when,
         kinds={"mlflow"},
         description=description,
     )
+
+    # can_subset: neither the asset nor one of its checks has to come out of a run.
+    @dg.multi_asset(name=f"{kind}_model", specs=[spec], check_specs=checks.specs(kind), can_subset=True)
     def model(
         context: dg.AssetExecutionContext,
         store: dg.ResourceParam[Store],
         modelling: dg.ResourceParam[Modelling],
-    ) -> dg.MaterializeResult:
-        return fitted(kind, context, store, modelling)
+    ) -> Iterator[dg.MaterializeResult | dg.AssetObservation]:
+        yield fitted(kind, context, store, modelling)
 
     return model
 
@@ -95,7 +99,9 @@ latency_model = _model(
     "latency",
     deps=[POINTS, "capacity_model"],
     when=MEASURED,
-    description="How late records are at a scale-out and a rate, and whether that is normal for the job.",
+    description="Latency at a scale-out and a rate, and whether it is normal for the job. The measured "
+    "latencies are clustered in two, normal and abnormal; latency is regressed on utilisation (rate over "
+    "capacity) and on the number of executors, and never falls as utilisation grows.",
 )
 recovery_model = _model(
     "recovery",
@@ -108,8 +114,16 @@ recovery_model = _model(
 
 def fitted(
     kind: str, context: dg.AssetExecutionContext, store: Store, modelling: Modelling
-) -> dg.MaterializeResult:
-    """One refit with its figures, its pictures and its checks."""
+) -> dg.MaterializeResult | dg.AssetObservation:
+    """One refit with its figures, its plots and its checks; an observation with the reason if it is skipped.
+
+    Without the data that a fit needs the run fails. It skips the model where nobody waits for it: in a run by
+    an automation condition, and for the latency model of a job without a latency bound.
+    """
+    if not context.selected_asset_keys:
+        raise dg.Failure(
+            "the checks run when the model is fitted: materialize the asset", allow_retries=False
+        )
     job = context.partition_key
     try:
         purpose = modelling.purpose(job, store)
@@ -117,11 +131,17 @@ def fitted(
     except HeadroomError as error:
         raise dg.Failure(description=str(error), allow_retries=isinstance(error, NotReady)) from error
     (context.log.info if made.promoted else context.log.warning)(made.said)
+    if isinstance(made.document, Unknown):
+        optional = kind == "latency" and purpose.latency_bound_ms is None
+        if not optional and AUTOMATED not in context.run.tags:
+            raise dg.Failure(made.said, allow_retries=False)
+        return dg.AssetObservation(f"{kind}_model", partition=job, metadata=labelled({"said": made.said}))
     values = of_model(made) | beside(made, purpose)
     if made.version is not None:
         values["mlflow"] = modelling.page(model_name(job, kind), made.version)
+    metadata = labelled(values) | {"checks": dg.MetadataValue.md(checks.table(made.verdicts))}
     return dg.MaterializeResult(
-        metadata=labelled(values), check_results=checks.results(made.verdicts, job=job)
+        f"{kind}_model", metadata=metadata, check_results=checks.results(made.verdicts, job=job)
     )
 
 
@@ -132,6 +152,7 @@ def of_model(made: Made) -> dict[str, Any]:
         "promoted": made.promoted,
         "checks_failed": len(failed(made.verdicts)),
         "checks_warned": sum(verdict.outcome == "warned" for verdict in made.verdicts),
+        "checks_too_little_data": sum(verdict.outcome == TOO_LITTLE for verdict in made.verdicts),
     }
     if made.champion is not None:
         values["champion_version"] = made.champion

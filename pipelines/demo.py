@@ -166,13 +166,21 @@ class Demo:
             self._show.say(f"{name}: {metadata.get('said', '')}")
         champions = self._office.desk.champions.champions(JOB)
         self.outcome.models = {
-            kind: {"version": version, "figures": dict(champions.figures.get(kind, {}))}
+            kind: {
+                "version": version,
+                "figures": dict(champions.figures.get(kind, {})),
+                "to_make_it_firm": list(champions.provisional.get(kind, ())),
+            }
             for kind, version in champions.versions.items()
         }
         for needed in ("capacity", "workload"):
             if needed not in champions.versions:
                 raise NotReady(f"there is no {needed} model in charge: nothing can be decided")
-        self._show.done(f"{len(champions.versions)} of {len(KINDS)} models are in charge")
+        count = len(champions.provisional)
+        self._show.done(
+            f"{len(champions.versions)} of {len(KINDS)} models are in charge"
+            + (f", {count} of them provisional" if count else "")
+        )
 
     def _decide(self) -> None:
         scene = self._scene

@@ -115,8 +115,14 @@ def summary(outcome: Outcome) -> list[str]:
     newest = {(row["stage"], row["kind"]): row for row in outcome.drills}
     for row in newest.values():
         found.append(f"{'proved' if row['stage'] == 'prove' else 'drilled':10} {_drill(row)}")
-    champions = ", ".join(f"{kind} {one['version']}" for kind, one in sorted(outcome.models.items()))
+    champions = ", ".join(
+        f"{kind} {one['version']}{' (provisional)' if one['to_make_it_firm'] else ''}"
+        for kind, one in sorted(outcome.models.items())
+    )
     found.append(f"models     in charge: {champions or 'none'}")
+    for kind, one in sorted(outcome.models.items()):
+        if one["to_make_it_firm"]:
+            found.append(f"           to make {kind} firm: {'; '.join(one['to_make_it_firm'])}")
     return found
 
 

@@ -89,6 +89,7 @@ class ChampionsInCharge:
             forecaster=champions.forecaster,
             forecaster_until_s=champions.forecaster_until_s,
             versions=champions.versions,
+            provisional=champions.provisional,
             seed=champions.seed,
         )
 

@@ -114,9 +114,14 @@ def _show(e: Evaluation, answers: Explanation, *, asked_s: float, newest: bool, 
         page.paragraph(sentence, mark="·")
     if answers.sizes:
         _table(answers, all_sizes=all_sizes, promise=e.promise)
-    versions = ", ".join(f"{kind} {number}" for kind, number in sorted(e.models.items())) or "none"
+    versions = [
+        f"{kind} {number}{' (provisional)' if kind in e.provisional else ''}"
+        for kind, number in sorted(e.models.items())
+    ]
     click.echo()
-    page.paragraph(f"models: {versions}; seed {e.seed}", indent=0)
+    page.paragraph(f"models: {', '.join(versions) or 'none'}; seed {e.seed}", indent=0)
+    for kind, needs in sorted(e.provisional.items()):
+        page.paragraph(f"to make the {kind} model firm: {needs}", mark="·")
 
 
 def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any]) -> None:

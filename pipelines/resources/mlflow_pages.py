@@ -28,7 +28,10 @@ READING = {
     "workload": "A row says: so many steps ahead the rate is between `low_rps` and `high_rps` (90 %), most "
     "likely `mid_rps`. The band is made of the errors that the same model made in the past (back-test).",
     "latency": "A row says: the 95th percentile of latency is between `low_ms` and `high_ms` (90 %), most "
-    "likely `mid_ms`; `normal` says whether it belongs to the latencies of a healthy job.",
+    "likely `mid_ms`; `normal` says whether it belongs to the latencies of a healthy job. The measured "
+    "latencies are clustered in two, normal and abnormal (two means of their logarithm). Latency is "
+    "regressed on utilisation (rate over capacity) and the number of executors, and never falls as "
+    "utilisation grows. `miss_rate` is the share of abnormal points that a model without them calls normal.",
     "recovery": "A row says: an event of this `kind` stops the job for `low_s` to `high_s` (90 %), typically "
     "`mid_s`. Catching up afterwards depends on load and capacity and is computed, not stored here.",
 }

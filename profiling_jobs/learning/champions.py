@@ -36,6 +36,7 @@ from .model_documents import (
     failed_checks,
     known,
     model_name,
+    provisional,
     rebuilt,
     schema_refused,
 )
@@ -68,6 +69,8 @@ class Champions:
     trained_on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Kind -> digest, count, from_s, to_s, profile of the training data."""
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    provisional: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kind -> what to measure to make it firm, of those whose checks had too little data."""
 
     @classmethod
     def load(cls, folder: Path, job: str) -> Champions:
@@ -93,6 +96,7 @@ class Champions:
             versions=versions,
             trained_on={kind: dict(d.get("trained_on", {})) for kind, d in documents.items()},
             figures={kind: dict(d.get("figures", {})) for kind, d in documents.items()},
+            provisional={kind: needs for kind, d in documents.items() if (needs := provisional(d))},
         )
 
     @property

@@ -137,10 +137,13 @@ def fit_latency(data: Measured, *, capacity: CapacityModel | Unknown) -> dict[st
             f"{used} measurements have a latency and a known capacity, {FEWEST_POINTS} are needed: profile "
             "more rates"
         )
-    tested, told = held_out.latency(model)
+    tested, classified = held_out.latency(model)
     figures: dict[str, Any] = {"measurements": used, **tested.figures()}
-    figures |= {f"abnormal_{name}": count for name, count in told.items()}
-    figures["wrongly_told"] = (told["fp"] + told["fn"]) / used
+    figures |= {f"abnormal_{name}": count for name, count in classified.items()}
+    if abnormal := classified["tp"] + classified["fn"]:
+        figures["miss_rate"] = classified["fn"] / abnormal
+    if normal := classified["fp"] + classified["tn"]:
+        figures["false_alarm_rate"] = classified["fp"] / normal
     if math.isfinite(model.clusters.normal_up_to_ms):
         figures["normal_up_to_ms"] = model.clusters.normal_up_to_ms
     return document(

@@ -1,12 +1,10 @@
-"""May this model take charge?
+"""The checks of each kind of model; one that fails keeps the old champion in charge (verdicts).
 
-Every kind has its checks; one that failed keeps the old champion in charge, a warning does not.
-
-    workload    enough_points  held_out_error  interval_coverage  not_worse_than_naive
-    capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_live
-                agrees_with_drills
-    latency     enough_points  held_out_error  interval_coverage  monotone
-    recovery    enough_points  held_out_error  interval_coverage  comes_back  agrees_with_drills
+workload    enough_points  held_out_error  interval_coverage  not_worse_than_naive
+capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_live
+            agrees_with_drills
+latency     enough_points  abnormal_found  interval_coverage  monotone
+recovery    enough_points  held_out_error  interval_coverage  comes_back  agrees_with_drills
 """
 
 from __future__ import annotations
@@ -19,13 +17,15 @@ from typing import Any
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
-from models.quantities import Interval, Unknown
-from models.wording import executors
+from models.quantities import Interval, Misuse, Unknown
+from models.wording import counted, executors
 from models.workload import Forecaster
 
+from . import held_out
 from .model_documents import Document, rebuilt
 from .verdicts import (
     LEVEL,
+    TOO_LITTLE,
     Check,
     Evidence,
     Figures,
@@ -47,6 +47,7 @@ DOWNTIME_ERROR = 1.0  # judgement: a factor of two; downtimes of one kind differ
 FEWEST_SIZES = 2  # one does not show how capacity rises
 GOOD_SIZES = 4  # from there on a form can be named (models.capacity.choice)
 GOOD_LATENCIES = 8  # judgement: four of each kind
+ENOUGH_ABNORMAL = 4
 ROUNDING = 1e-6
 GRID = 9  # utilisations between 0.1 and 0.95 at which latency must rise
 
@@ -56,17 +57,9 @@ def judged(document: Document, evidence: Evidence) -> tuple[Verdict, ...]:
     kind = str(document["kind"])
     model = rebuilt(document, kind=kind)
     if isinstance(model, Unknown):
-        return not_judged(kind, model)
+        raise Misuse("document", model.reason)
     figures: Mapping[str, Any] = document["figures"]
     return tuple(check(model, document, figures, evidence) for check in CHECKS[kind].values())
-
-
-def not_judged(kind: str, why: Unknown, *, needed: bool = True) -> tuple[Verdict, ...]:
-    """There is no model: the first check says why, and fails where one is needed."""
-    first, *others = CHECKS[kind]
-    nothing = "there is no model to check"
-    outcome: Outcome = "failed" if needed else "warned"
-    return (Verdict(first, outcome, why.reason), *(Verdict(name, "warned", nothing) for name in others))
 
 
 def _enough_arrivals(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
@@ -77,16 +70,16 @@ def _enough_arrivals(model: Forecaster, document: Document, figures: Figures, ev
         return Verdict(name, "failed", said, reach_s, evidence.horizon_s)
     if seen < 4 * model.steps:
         said += f", less than four horizons of {reach_s:.0f} s: the band is widened by a prior"
-        return Verdict(name, "warned", said, seen, 4 * model.steps)
+        return Verdict(name, TOO_LITTLE, said, seen, 4 * model.steps, needs=_longer_history(model, evidence))
     return Verdict(name, "passed", said, seen, 4 * model.steps)
 
 
 def _forecast_error(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
     error = figures.get("held_out_error")
     if error is None:
-        return Verdict("held_out_error", "warned", "the history is too short to leave its newest part out")
+        return _short_history("held_out_error", model, evidence)
     said = (
-        f"the newest {figures['held_out_horizons']:.0f} horizons were foretold with an error of {error:.1%}"
+        f"the newest {figures['held_out_horizons']:.0f} horizons were predicted with an error of {error:.1%}"
     )
     outcome: Outcome = (
         "failed" if error > FORECAST_ERROR else "warned" if error > FORECAST_WARNING else "passed"
@@ -100,7 +93,7 @@ def _forecast_coverage(
 ) -> Verdict:
     covered, horizons = figures.get("interval_coverage"), figures.get("held_out_horizons", 0)
     if covered is None:
-        return Verdict("interval_coverage", "warned", "the history is too short to leave its newest part out")
+        return _short_history("interval_coverage", model, evidence)
     least = max(0.0, LEVEL - COVERAGE_ERRORS * math.sqrt(LEVEL * (1 - LEVEL) / horizons))
     said = f"{covered:.0%} of the newest {horizons:.0f} horizons lie in the 90 % band; {least:.0%} must"
     return Verdict("interval_coverage", "passed" if covered >= least else "failed", said, covered, least)
@@ -109,11 +102,21 @@ def _forecast_coverage(
 def _naive(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
     name, naive = "not_worse_than_naive", figures.get("naive_mae_rps")
     if naive is None:
-        return Verdict(name, "warned", "the history is too short for a comparison; its back-test chose it")
+        return _short_history(name, model, evidence)
     mae = figures["held_out_mae_rps"]
     bound = NAIVE_SHARE * naive + NAIVE_SLACK * figures["held_out_mean_rps"]
     said = f"off by {mae:,.0f} records/s where the better naive forecast was off by {naive:,.0f}"
     return Verdict(name, "passed" if mae <= bound else "failed", said, mae, bound)
+
+
+def _short_history(name: str, model: Forecaster, evidence: Evidence) -> Verdict:
+    said = "the history is too short to leave its newest part out"
+    return Verdict(name, TOO_LITTLE, said, needs=_longer_history(model, evidence))
+
+
+def _longer_history(model: Forecaster, evidence: Evidence) -> str:
+    """Leaving the newest horizon out takes four before it (held_out.workload)."""
+    return f"a history of {4 * model.steps * model.step_s / 60.0:.0f} minutes"
 
 
 def _enough_sizes(model: CapacityModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
@@ -128,11 +131,26 @@ def _enough_sizes(model: CapacityModel, document: Document, figures: Figures, ev
     if not sizes or (len(sizes) < FEWEST_SIZES and len(evidence.candidates) > 1):
         return Verdict(name, "failed", f"{said}; {FEWEST_SIZES} are needed", count, FEWEST_SIZES)
     if "engine" not in document:
-        return Verdict(name, "warned", f"{said}; what a batch costs is not known, decisions hold", count)
+        said += "; the overhead of a batch is unknown, so decisions hold"
+        return Verdict(name, TOO_LITTLE, said, count, needs="a new profile of the job")
+    good = min(GOOD_SIZES, len(evidence.candidates) or GOOD_SIZES)
     if asked:
         said += f"; unknown at {', '.join(map(str, asked))}"
-    thin = len(sizes) < min(GOOD_SIZES, len(evidence.candidates) or GOOD_SIZES)
-    return Verdict(name, "warned" if thin or asked else "passed", said, count, FEWEST_SIZES)
+    if len(sizes) >= good and not asked:
+        return Verdict(name, "passed", said, count, good)
+    return Verdict(name, TOO_LITTLE, said, count, good, needs=_more_sizes(model, evidence))
+
+
+def _more_sizes(model: CapacityModel, evidence: Evidence) -> str:
+    """`profile a third size`, or the sizes of which nothing is known."""
+    count = len(model.saturated_at)
+    good = min(GOOD_SIZES, len(evidence.candidates) or GOOD_SIZES)
+    if count < good:
+        return f"a profile of {good} sizes instead of {count}"
+    unknown = [s for s in evidence.candidates if isinstance(model.predict(s), Unknown)]
+    if unknown:
+        return f"a profile of {executors(unknown[-1])}"
+    return "more probes of each size (profile_most_probes)"
 
 
 def _capacity_rises(
@@ -152,10 +170,10 @@ def _agrees_with_live(
 ) -> Verdict:
     name, share = "agrees_with_live", figures.get("profile_taken_at")
     if share is None:
-        return Verdict(name, "passed", "the newest live stretches do not say less than the profile")
+        return Verdict(name, "passed", "the newest live measurements are not below the profile")
     said = (
-        f"the newest live stretches at {executors(int(figures['slower_at']))} show {share:.0%} of what was "
-        f"profiled, so the profile is taken at {share:.0%} at every size: profile the job again"
+        f"the newest live measurements at {executors(int(figures['slower_at']))} reach {share:.0%} of the "
+        f"profiled capacity, so every profiled size is scaled to {share:.0%}: profile the job again"
     )
     return Verdict(name, "warned", said, share, 1.0)
 
@@ -165,20 +183,36 @@ def _enough_latencies(
 ) -> Verdict:
     count = len(model.measurements)
     said = f"{count} measurements have a latency and a known capacity"
-    bounded = math.isfinite(model.clusters.normal_up_to_ms)
-    if not bounded:
-        said += "; none of them stands out, so nothing is called abnormal that was not overload"
-    outcome: Outcome = "passed" if bounded and count >= GOOD_LATENCIES else "warned"
-    return Verdict("enough_points", outcome, said, count, GOOD_LATENCIES)
+    if not math.isfinite(model.clusters.normal_up_to_ms):
+        said += "; they form one cluster, so only load above the capacity counts as abnormal"
+        needs = "a probe above the capacity and one well below it"
+        return Verdict("enough_points", TOO_LITTLE, said, count, GOOD_LATENCIES, needs=needs)
+    if count < GOOD_LATENCIES:
+        needs = _more_latencies(model, evidence)
+        return Verdict("enough_points", TOO_LITTLE, said, count, GOOD_LATENCIES, needs=needs)
+    return Verdict("enough_points", "passed", said, count, GOOD_LATENCIES)
 
 
-def _abnormal(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    count = len(model.measurements)
-    wrong = int(figures["abnormal_fp"] + figures["abnormal_fn"])
-    said = f"{count - wrong} of {count} measurements that were left out were rightly told normal or abnormal"
-    share = wrong / count
-    outcome: Outcome = "failed" if rare(count - wrong, count) else "passed"
-    return Verdict("held_out_error", outcome, said, share, 1 - LEVEL)
+def _more_latencies(model: LatencyModel, evidence: Evidence) -> str:
+    more = max(1, GOOD_LATENCIES - len(model.measurements))
+    return counted(more, "more probe") + " with a latency"
+
+
+def _abnormal_found(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
+    name = "abnormal_found"
+    hits, missed = int(figures["abnormal_tp"]), int(figures["abnormal_fn"])
+    alarms, normal = int(figures["abnormal_fp"]), int(figures["abnormal_fp"] + figures["abnormal_tn"])
+    abnormal = hits + missed
+    said = f"{alarms} of {normal} normal points were called abnormal"
+    if abnormal:
+        said = f"{missed} of {counted(abnormal, 'abnormal point')} were missed when left out, {said}"
+    share = missed / abnormal if abnormal else None
+    if rare(hits, abnormal) or rare(normal - alarms, normal):
+        return Verdict(name, "failed", f"{said}; 90 % of either must be right", share, 1 - LEVEL)
+    if abnormal < ENOUGH_ABNORMAL:
+        needs = counted(ENOUGH_ABNORMAL - abnormal, "more probe") + " above the capacity"
+        return Verdict(name, TOO_LITTLE, said, share, 1 - LEVEL, needs=needs)
+    return Verdict(name, "passed", said, share, 1 - LEVEL)
 
 
 def _latency_rises(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
@@ -205,8 +239,19 @@ def _enough_events(model: DowntimeModel, document: Document, figures: Figures, e
     said = ", ".join(f"{kind} {count}" for kind, count in counts.items()) or "no failure kind is promised"
     if none:
         prior = "; ".join(model.describe(kind) for kind in none)
-        return Verdict("enough_points", "warned", f"events: {said}. {prior}", min(counts.values()), 1)
+        needs = "a drill of " + " and of ".join(none)
+        return Verdict(
+            "enough_points", TOO_LITTLE, f"events: {said}. {prior}", min(counts.values()), 1, needs=needs
+        )
     return Verdict("enough_points", "passed", f"events: {said}", min(counts.values(), default=0), 1)
+
+
+def _more_events(model: DowntimeModel, evidence: Evidence) -> str:
+    counts = {kind: model.events(kind) for kind in evidence.failure_kinds}
+    if not counts:
+        return f"{held_out.FEWEST_OF_A_KIND} drills of a kind"
+    kind = max(counts, key=lambda one: counts[one])
+    return f"{counted(max(1, held_out.FEWEST_OF_A_KIND - counts[kind]), 'more drill')} of {kind}"
 
 
 def _comes_back(model: DowntimeModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
@@ -227,22 +272,22 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
     },
     "capacity": {
         "enough_points": _enough_sizes,
-        "held_out_error": held_out_error(CAPACITY_ERROR, "saturated run"),
-        "interval_coverage": interval_coverage("saturated run"),
+        "held_out_error": held_out_error(CAPACITY_ERROR, "saturated probe", _more_sizes),
+        "interval_coverage": interval_coverage("saturated probe", _more_sizes),
         "monotone": _capacity_rises,
         "agrees_with_live": _agrees_with_live,
         "agrees_with_drills": agrees_with_drills,
     },
     "latency": {
         "enough_points": _enough_latencies,
-        "held_out_error": _abnormal,
-        "interval_coverage": interval_coverage("latency value"),
+        "abnormal_found": _abnormal_found,
+        "interval_coverage": interval_coverage("latency", _more_latencies),
         "monotone": _latency_rises,
     },
     "recovery": {
         "enough_points": _enough_events,
-        "held_out_error": held_out_error(DOWNTIME_ERROR, "downtime"),
-        "interval_coverage": interval_coverage("downtime"),
+        "held_out_error": held_out_error(DOWNTIME_ERROR, "downtime", _more_events),
+        "interval_coverage": interval_coverage("downtime", _more_events),
         "comes_back": _comes_back,
         "agrees_with_drills": agrees_with_drills,
     },

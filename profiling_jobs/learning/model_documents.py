@@ -117,8 +117,14 @@ def failed_checks(data: Document) -> tuple[str, ...]:
     return tuple(
         f"{check['name']}: {check['said']}"
         for check in data.get("checks", ())
-        if check["outcome"] not in ("passed", "warned")
+        if check["outcome"] not in ("passed", "warned", "too little data")
     )
+
+
+def provisional(data: Document) -> tuple[str, ...]:
+    """What to measure to make this model firm; empty when no check had too little data."""
+    checks = data.get("checks", ())
+    return tuple(dict.fromkeys(check["needs"] for check in checks if check["outcome"] == "too little data"))
 
 
 def training(

@@ -1,11 +1,12 @@
-"""How does a model take charge, and what happens when it may not?
+"""Fit a model, check it, register it, and put it in charge if no check failed.
 
-    data in the store -> document | Unknown -> checks -> registered as challenger, with its verdicts
-        none failed   -> champion: the registry's alias, and the file that ticks read
-        one failed    -> the old champion stays in charge; without one there is none, and control holds
+    data in the store -> document | Unknown -> checks -> registered as challenger, with their results
+        none failed   -> champion: the registry's alias, and the file that evaluations read; provisional
+                         when a check had too little data
+        one failed    -> the old champion stays in charge; without one there is none, and decisions hold
 
-The verdicts are part of the document, which the registry signs: what failed carries that with it, and
-`champions` puts nothing in charge that failed or was never checked. So there is no way around.
+The results are part of the document, which the registry signs; `champions` puts nothing in charge that failed
+a check or was never checked.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from pathlib import Path
 
 from models.plain_json import read, written
 from models.quantities import Unknown
+from models.wording import counted
 
 from ..ports import ModelVersion, Registry, Store
 from . import champions, fitting, judging, training, workload_history
 from .champions import Champions
 from .model_documents import Document, checked, model_name
-from .verdicts import Evidence, Verdict, failed
+from .verdicts import TOO_LITTLE, Evidence, Verdict, failed
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,11 @@ def put_forward(
     champion = None if isinstance(current, Unknown) else current.version
     if isinstance(document, Unknown):
         said = f"{name} could not be fitted: {document.reason}. {_in_charge(champion)}"
-        needed = kind != "latency" or purpose.latency_bound_ms is not None
-        verdicts = judging.not_judged(kind, document, needed=needed)
-        return Made(job, kind, document, verdicts, None, champion, False, said, evidence=evidence)
+        return Made(job, kind, document, (), None, champion, False, said, evidence=evidence)
     verdicts = judging.judged(document, evidence)
     document = checked(document, [verdict.to_json() for verdict in verdicts])
     refused = failed(verdicts)
-    said = _refused(refused, champion) if refused else "It passed its checks and was put in charge."
+    said = _refused(refused, champion) if refused else f"It is in charge{_how(verdicts)}."
     picture = draw(purpose, document, evidence)
     made = room.registry.load(name, alias="challenger")
     known = isinstance(made, ModelVersion) and made.document == read(written("document", document))
@@ -167,13 +167,26 @@ def put_forward(
     else:
         champions.promote(room.registry, room.folder, job=job, kind=kind, version=made.version)
         champion = made.version
-        said = f"{again}{name} version {made.version} passed its checks and is in charge."
+        said = f"{again}{name} version {made.version} is in charge{_how(verdicts)}."
     return Made(job, kind, document, verdicts, made.version, champion, not refused, said, picture, evidence)
 
 
 def _refused(refused: Sequence[Verdict], champion: int | None) -> str:
     why = "; ".join(f"{verdict.name}: {verdict.said}" for verdict in refused)
     return f"Refused by {why}. {_in_charge(champion)}"
+
+
+def _how(verdicts: Sequence[Verdict]) -> str:
+    """Behind `is in charge`: how its checks came out."""
+    passed = sum(one.outcome == "passed" for one in verdicts)
+    few = [one for one in verdicts if one.outcome == TOO_LITTLE]
+    said = f"{passed} of {counted(len(verdicts), 'check')} passed"
+    if warned := [f"{one.name}: {one.said}" for one in verdicts if one.outcome == "warned"]:
+        said += f", with a warning from {'; '.join(warned)}"
+    if not few:
+        return f": {said}"
+    needs = "; ".join(dict.fromkeys(one.needs for one in few))
+    return f", provisional: {said}, {len(few)} had too little data. To make it firm: {needs}"
 
 
 def _in_charge(champion: int | None) -> str:
@@ -184,7 +197,10 @@ def _in_charge(champion: int | None) -> str:
 
 def _tags(verdicts: Sequence[Verdict], run_id: str) -> dict[str, str]:
     refused = failed(verdicts)
-    found = {"checks": "failed" if refused else "passed"}
+    few = [verdict for verdict in verdicts if verdict.outcome == TOO_LITTLE]
+    found = {"checks": "failed" if refused else "provisional" if few else "passed"}
+    if few:
+        found["to_make_it_firm"] = "; ".join(dict.fromkeys(verdict.needs for verdict in few))
     if refused:
         found["failed_checks"] = ", ".join(verdict.name for verdict in refused)
     return found | ({"dagster_run": run_id} if run_id else {})

@@ -1,8 +1,15 @@
 """What is said of a model before it may take charge, and what holds for every kind of model?
 
-Each check is passed, a warning (said, but no reason to refuse) or failed. Counts are held against what chance
-allows a calibrated model: k of n inside a 90 % interval fails when a binomial with 0.9 has so few with a
-probability below CHANCE. So a handful of values never condemns a model for one bad day, and many do.
+The outcome of a check:
+
+    passed            it was checked against enough data, and holds
+    warned            the same, and a person should know what was found
+    too little data   it could not be checked; the model may be used, but is provisional: `needs` says what to
+                      measure to make it firm
+    failed            the model is refused
+
+Counts are compared with what chance allows a calibrated model: k of n inside a 90 % interval fails when a
+binomial with 0.9 has so few with a probability below CHANCE, so that one bad day does not condemn a model.
 """
 
 from __future__ import annotations
@@ -10,12 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.quantities import Interval, Unknown
 from models.series import Grid
+from models.wording import counted
 from models.workload import Forecaster
 
 from ..drills import drill_prediction
@@ -23,7 +31,8 @@ from .engine_inputs import EngineInputs
 from .model_documents import Document, rebuilt
 from .training import Event, drills, foretelling, lessons
 
-Outcome = Literal["passed", "warned", "failed"]
+TOO_LITTLE: Final = "too little data"
+Outcome = Literal["passed", "warned", "too little data", "failed"]
 
 CHANCE = 0.02  # judgement: one sound model in fifty is refused, and fitted again at the next chance
 LEVEL = 0.9  # of the intervals
@@ -38,13 +47,15 @@ NO_FORECASTER = Unknown("there is no workload model yet")
 
 @dataclass(frozen=True)
 class Verdict:
-    """One check of one model. `value` and `bound` are what was compared, where it was a number."""
+    """The result of one check of one model. `value` and `bound`: what was compared, where it was a number."""
 
     name: str
     outcome: Outcome
     said: str
     value: float | None = None
     bound: float | None = None
+    needs: str = ""
+    """With too little data: what to measure, for example `2 more drills of executor_kill`."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -136,15 +147,17 @@ def against_drills(
 
 Figures = Mapping[str, Any]
 Check = Callable[[Any, Document, Figures, Evidence], Verdict]
+Needs = Callable[[Any, Evidence], str]
+"""Model and evidence -> what to measure so that values can be left out."""
 
 
-def held_out_error(bound: float, what: str) -> Check:
+def held_out_error(bound: float, what: str, needs: Needs) -> Check:
     """Were the values that were left out foretold within this mean relative error?"""
 
     def check(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
         error = figures.get("held_out_error")
         if error is None:
-            return Verdict("held_out_error", "warned", f"too little was measured to leave any {what} out")
+            return _nothing_left_out("held_out_error", what, needs(model, evidence))
         said = f"{what}s that were left out were foretold with a mean error of {error:.1%}"
         outcome: Outcome = "passed" if error <= bound else "failed"
         return Verdict("held_out_error", outcome, f"{said}; at most {bound:.0%} is accepted", error, bound)
@@ -152,13 +165,13 @@ def held_out_error(bound: float, what: str) -> Check:
     return check
 
 
-def interval_coverage(what: str) -> Check:
+def interval_coverage(what: str, needs: Needs) -> Check:
     """Do the intervals hold what was left out, as often as chance demands?"""
 
     def check(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
         count = int(figures.get("held_out_count", 0))
         if not count:
-            return Verdict("interval_coverage", "warned", f"too little was measured to leave any {what} out")
+            return _nothing_left_out("interval_coverage", what, needs(model, evidence))
         inside = int(figures["held_out_inside"])
         said = f"{inside} of {count} {what}s that were left out lie in their 90 % interval"
         outcome: Outcome = "failed" if rare(inside, count) else "passed"
@@ -169,34 +182,44 @@ def interval_coverage(what: str) -> Check:
     return check
 
 
+def _nothing_left_out(name: str, what: str, needs: str) -> Verdict:
+    return Verdict(name, TOO_LITTLE, f"there are too few {what}s to leave any out", needs=needs)
+
+
 def agrees_with_drills(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    """Do the last drills come out as this model foretells them?"""
+    """Did the last drills recover as this model predicts?"""
     name = "agrees_with_drills"
     capacity, engine = evidence.own(document)
     for needed in (capacity, engine):
         if isinstance(needed, Unknown):
-            return Verdict(name, "warned", f"recoveries cannot be foretold: {needed.reason}")
+            said = f"recoveries cannot be predicted: {needed.reason}"
+            return Verdict(name, TOO_LITTLE, said, needs="a profile of the job")
     assert isinstance(capacity, CapacityModel)
     assert isinstance(engine, EngineInputs)
     since_s = figures.get("slower_since_s", -math.inf)
     found = against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
     if not found:
         return Verdict(
-            name, "warned", "no drill was lived through that could be foretold: run `headroom drill`"
+            name, TOO_LITTLE, "there is no drill to compare with", needs=_more_drills(found, evidence)
         )
     error = sum(one.error for one in found) / len(found)
     inside = sum(one.predicted.low <= one.measured_s <= one.predicted.high for one in found)
     said = (
-        f"the last {len(found)} drills were foretold with a mean error of {error:.1%}, {inside} of them in "
-        f"their 90 % interval, each by downtimes that have not seen it"
+        f"mean error of the predicted recovery {error:.1%} over the last {counted(len(found), 'drill')}, "
+        f"{inside} inside the 90 % interval; each was predicted by a model without it"
     )
     far = error > DRILL_LIMIT and len(found) >= ENOUGH_DRILLS
-    if error <= DRILL_ERROR or not (far or rare(inside, len(found))):
-        return Verdict(name, "passed", said, error, DRILL_ERROR)
-    return Verdict(
-        name,
-        "failed",
-        f"{said}; accepted are {DRILL_ERROR:.0%}, or intervals that hold them",
-        error,
-        DRILL_ERROR,
-    )
+    if error > DRILL_ERROR and (far or rare(inside, len(found))):
+        said += f"; {DRILL_ERROR:.0%} is accepted, or up to {DRILL_LIMIT:.0%} inside the intervals"
+        return Verdict(name, "failed", said, error, DRILL_ERROR)
+    if len(found) < ENOUGH_DRILLS:
+        return Verdict(name, TOO_LITTLE, said, error, DRILL_ERROR, needs=_more_drills(found, evidence))
+    return Verdict(name, "passed", said, error, DRILL_ERROR)
+
+
+def _more_drills(found: Sequence[Drilled], evidence: Evidence) -> str:
+    """So many of the promised kind that was drilled least."""
+    counts = {kind: sum(one.kind == kind for one in found) for kind in evidence.failure_kinds}
+    kind = f" of {min(counts, key=lambda one: counts[one])}" if counts else ""
+    more = ENOUGH_DRILLS - len(found)
+    return f"{counted(more, 'more drill')}{kind}"

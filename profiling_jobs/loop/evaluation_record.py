@@ -68,6 +68,8 @@ class Evaluation:
     promised share has ended; for the chosen size and its neighbours; null: not within the forecast)."""
     models: Json = field(default_factory=dict)
     """Kind -> version of the champions used; those that could not be used are missing."""
+    provisional: Json = field(default_factory=dict)
+    """Kind -> what to measure to make it firm, of those whose checks had too little data."""
     models_version: str = "none"
     """All of them in one name."""
     seed: int = 0

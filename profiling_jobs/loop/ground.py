@@ -6,7 +6,7 @@ forgotten is in the store. What is kept in `remembered` only saves time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,6 +40,8 @@ class InCharge:
     """Up to when it has seen rates."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """Kind -> version."""
+    provisional: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Kind -> what to measure to make it firm, of the models whose checks had too little data."""
     seed: int = 0
 
     @property

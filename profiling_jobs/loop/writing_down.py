@@ -59,6 +59,9 @@ def written_down(
         lag_s=_lag_s(state, o),
         decision=short(decided) if asked else {"unknown": first.reason},
         models={} if isinstance(charge, Unknown) else dict(charge.versions),
+        provisional={}
+        if isinstance(charge, Unknown)
+        else {kind: "; ".join(needs) for kind, needs in charge.provisional.items()},
         models_version=settings.models.version,
         seed=settings.seed,
         capacity=_capacity(settings, after, o.scale_out),

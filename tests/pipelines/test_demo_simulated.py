@@ -126,7 +126,10 @@ def test_the_summary_says_what_was_decided_and_why():
             {"stage": "drill", "kind": "driver_kill", "scale_out": 2, "rate_rps": None, "invalid": "a gap"},
             {"stage": "prove", **drill, "details": said},
         ],
-        models={"capacity": {"version": 3}},
+        models={
+            "capacity": {"version": 3, "to_make_it_firm": ["a drill", "a profile"]},
+            "workload": {"version": 1, "to_make_it_firm": []},
+        },
         headroom={"scale_out": 4, "sustained_rps": {"mid": 2000.0}, "foreseen_rps": 1500.0},
         evaluation={
             "instruction": {"reason": "hold 4 executors"},
@@ -151,7 +154,8 @@ def test_the_summary_says_what_was_decided_and_why():
         "drilled    the loss of the driver, 2 executors: it showed nothing, a gap",
         "proved     the loss of the driver, 4 executors at 1,150 records/s: recovered after 51 s, "
         "foretold 59 s (26 to ?)",
-        "models     in charge: capacity 3",
+        "models     in charge: capacity 3 (provisional), workload 1",
+        "           to make capacity firm: a drill; a profile",
     ]
     assert where_to_click(Addresses("http://d", "http://m"))[0].startswith("Dagster    http://d/asset-groups")
 

@@ -80,7 +80,10 @@ class TestAllFour:
         assert champions.engine.limit_records == 20_000.0
         assert champions.trained_on["workload"]["to_s"] == NOW_S
         assert outcomes(made["recovery"])["agrees_with_drills"] == "passed"
-        assert outcomes(made["recovery"])["enough_points"] == "warned"  # nobody killed the driver yet
+        assert outcomes(made["recovery"])["enough_points"] == "too little data"
+        assert "a drill of driver_kill" in champions.provisional["recovery"]
+        assert "1 is in charge, provisional: " in made["recovery"].said
+        assert "To make it firm: a drill of driver_kill" in made["recovery"].said
 
     def test_without_anything_there_is_no_model_and_it_says_what_to_do(self, room: Room) -> None:
         made = every_model(room)
@@ -89,8 +92,9 @@ class TestAllFour:
             assert made[kind].version is None
             assert said in made[kind].said
             assert "no champion" in made[kind].said
-            assert outcomes(made[kind])["enough_points"] == ("warned" if kind == "latency" else "failed")
+            assert made[kind].verdicts == ()
         assert made["recovery"].promoted  # the prior is careful enough to decide with
+        assert "3 more drills of executor_kill" in made["recovery"].said
         assert Champions.load(room.folder, "orders").versions == {"recovery": 1}
 
     def test_the_same_data_give_the_same_document(self, room: Room, lived: Fill) -> None:
@@ -100,11 +104,22 @@ class TestAllFour:
         assert second.version == second.champion == 1  # and no second version of the same
         assert second.said.startswith("Nothing is new")
 
-    @pytest.mark.fast
-    def test_latency_is_missed_only_where_it_is_bounded(self, room: Room) -> None:
-        assert outcomes(refit("latency", PURPOSE, room))["enough_points"] == "warned"
-        bounded = replace(PURPOSE, latency_bound_ms=500.0)
-        assert outcomes(refit("latency", bounded, room))["enough_points"] == "failed"
+    def test_no_check_is_called_passed_that_had_too_little_data(self, room: Room, lived: Fill) -> None:
+        """One drill that recovered 70 % later than predicted says nothing yet: the model is provisional."""
+        lived(room.store, hours=0, drills=1)
+        event, details = room.store.events("orders")[0]
+        room.store.add_event("orders", replace(event, recovery_s=1.7 * event.recovery_s), details=details)
+        made = refit("capacity", PURPOSE, room)
+        assert made.promoted
+        assert outcomes(made)["agrees_with_drills"] == "too little data"
+        passed = sum(outcome == "passed" for outcome in outcomes(made).values())
+        assert f"provisional: {passed} of {len(made.verdicts)} checks passed" in made.said
+        needs = Champions.load(room.folder, "orders").provisional["capacity"]
+        assert "3 more drills of driver_kill" in needs
+        kept = room.registry.load("orders.capacity")
+        assert not isinstance(kept, Unknown)
+        assert kept.tags["checks"] == "provisional"
+        assert "3 more drills" in kept.tags["to_make_it_firm"]
 
 
 class TestPromotion:
@@ -275,7 +290,7 @@ class TestTraining:
         assert made.promoted
         assert outcomes(made)["agrees_with_live"] == "warned"
         told = next(verdict.said for verdict in made.verdicts if verdict.name == "agrees_with_live")
-        assert "at 4 executors show 5" in told
+        assert "at 4 executors reach 5" in told
         assert "profile the job again" in told
         now = Champions.load(room.folder, "orders").capacity
         assert isinstance(now, CapacityModel)
