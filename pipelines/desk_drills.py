@@ -99,7 +99,7 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
         template,
         means.around_until_blackout(order),
         failures=_considerate(means),
-        partitions=world.partitions(template),
+        partitions=world.partitions(template, job),
         rules=job_plans.rules(job),
         settings=job_plans.drill_settings(job, means.settings.spark),
         batch_began_s=world.batch_began_s,

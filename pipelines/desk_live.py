@@ -30,7 +30,7 @@ def launch(means: Means, order: Order) -> Found:
         order.say(f"{name} has failed ({status.reason}): launching it anew")
         world.deployments.stop(name)
     if world.own_topics:
-        there, wanted = world.broker.topics(), world.partitions(plan)
+        there, wanted = world.broker.topics(), world.partitions(plan, job)
         for own, topic in (*plan.inputs.items(), *plan.outputs.items()):
             if topic not in there and "/" not in topic:
                 order.say(f"making the topic {topic} with {wanted[own]} partitions")

@@ -24,7 +24,7 @@ def profile(means: Means, order: Order) -> Found:
     """Search the capacity, from where the last search was interrupted."""
     world, name, job = means.world, order.job, means.job(order)
     template = job_plans.live_plan(name, job, folder=means.folder)
-    partitions = world.partitions(template)
+    partitions = world.partitions(template, job)
     tasks = batch_tasks.if_known(batch_tasks.learnt(world, name, job, partitions))
     search = job_plans.search(name, job, means.settings.spark, tasks=tasks)
     try:
@@ -108,7 +108,7 @@ def probe(means: Means, order: Order) -> Found:
     search, around = job_plans.search(name, job, means.settings.spark), means.around(order)
     size, rate = order.details["scale_out"], float(order.details["rate_rps"])
     probe = Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
-    copies = Copies(template, around, partitions=world.partitions(template))
+    copies = Copies(template, around, partitions=world.partitions(template, job))
     began_s = around.clock.now_s()
     try:
         if problems := copies.clear():

@@ -128,6 +128,7 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
 
         yield World(
             kind="local",
+            brokers=brokers.bootstrap,
             deployments=guarded,
             metrics=AttachedMetrics(metrics, attached),
             broker=broker,

@@ -163,6 +163,12 @@ class JobSettings:
     state_partitions: int | None = key(
         None, at_least=1, help="`spark.sql.shuffle.partitions` of a new checkpoint; an old one keeps its own."
     )
+    topic_partitions: int = key(
+        12,
+        at_least=1,
+        help="Partitions of its topics that Headroom makes; a topic that is there keeps its own. The default "
+        "is divisible by 1, 2, 3, 4, 6 and 12, so that as many task slots share the work evenly.",
+    )
     conf: Mapping[str, str] = key({}, help="Further Spark configuration of this job.")
 
     # what it promises

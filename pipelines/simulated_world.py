@@ -16,7 +16,7 @@ from profiling_jobs.recording.request import Request
 
 from .owner import unwritable
 from .settings import JobSettings, Settings
-from .world import DEFAULT_PARTITIONS, STORE, Say, World
+from .world import STORE, Say, World
 
 if TYPE_CHECKING:
     from models.simulation.cluster import Cluster
@@ -102,7 +102,7 @@ def _run_by_their_owner(cluster: Cluster, attached: Attached, settings: Settings
         job = settings.jobs[name]
         for topic in their.inputs.values():
             if topic not in cluster.topics:
-                cluster.topics.create(topic, partitions=DEFAULT_PARTITIONS, at_s=cluster.now_s)
+                cluster.topics.create(topic, partitions=job.topic_partitions, at_s=cluster.now_s)
         cluster.launch(
             Plan(
                 name=name,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .resources.simulated_time import Pace
 
 STORE = "headroom.sqlite"
-DEFAULT_PARTITIONS = 12  # divisible by 1, 2, 3, 4, 6 and 12; where the live topics are not there yet
 Say = Callable[[str], None]
 
 
@@ -57,6 +56,8 @@ class World:
     """Deployment and number of a batch -> when it began."""
     record: Recording
     stages: Callable[[str], tuple[StageTime, ...]] | None = None
+    brokers: str = ""
+    """`host:port[,host:port]` of Kafka; empty where it is simulated."""
     own_topics: bool = True
     """Whether topics that are missing may be made: the broker is ours."""
     removed_jobs: tuple[str, ...] = ()
@@ -87,10 +88,10 @@ class World:
             rescales_live=job.rescale == "live",
         )
 
-    def partitions(self, plan: Plan) -> dict[str, int]:
-        """Of the live topics, by the job's names; capacity depends on them."""
+    def partitions(self, plan: Plan, job: JobSettings) -> dict[str, int]:
+        """Of the live topics, by the job's names; as the settings want them where they are not there yet."""
         there = self.broker.topics()
-        inputs = {own: there.get(topic, DEFAULT_PARTITIONS) for own, topic in plan.inputs.items()}
+        inputs = {own: there.get(topic, job.topic_partitions) for own, topic in plan.inputs.items()}
         most = max(inputs.values())
         return inputs | {own: there.get(topic, most) for own, topic in plan.outputs.items()}
 

@@ -102,9 +102,12 @@ def _tell(office: Office, *, pages: bool, as_json: bool, say: Say) -> None:
         except HeadroomError as error:  # the jobs run, and it is looked after
             say(f"{error}; jobs run, Dagster is tried again, without it nothing is evaluated or decided")
     if as_json:
-        addresses = {} if found is None else found.to_json()
+        addresses = {"kafka": office.world.brokers} if office.world.brokers else {}
+        addresses |= {} if found is None else found.to_json()
         _printed(json.dumps({"schema": 1, "folder": str(office.folder), "pid": os.getpid(), **addresses}))
         return
+    if office.world.brokers:
+        say(f"Kafka:   {office.world.brokers}")
     if found is not None:
         say(f"Dagster: {found.dagster}")
         if not isinstance(found.mlflow, Unknown):

@@ -370,8 +370,11 @@ def test_a_path_of_events_is_meant_from_the_folder_of_the_settings(tmp_path, pat
 class TestSimulated:
     def test_partitions_are_those_of_the_live_topics(self, tmp_path):
         found = settings()
-        plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
+        job = found.jobs["orders"]
+        plan = job_plans.live_plan("orders", job, folder=tmp_path)
         with world.opened(found, tmp_path) as there:
-            assert there.partitions(plan) == {"events": 12, "alerts": 12}
+            assert there.partitions(plan, job) == {"events": 12, "alerts": 12}
+            wider = replace(job, topic_partitions=16)
+            assert there.partitions(plan, wider) == {"events": 16, "alerts": 16}
             there.broker.create("in", partitions=3)
-            assert there.partitions(plan) == {"events": 3, "alerts": 3}
+            assert there.partitions(plan, wider) == {"events": 3, "alerts": 3}
