@@ -159,7 +159,7 @@ class TestCommands:
     def test_a_pin_is_a_recommendation_to_its_owner(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "headroom.toml").write_text(TOML)
-        done = CliRunner().invoke(main, ["pin", "orders", "4", "--why", "sale tonight"])
+        done = CliRunner().invoke(main, ["pin", "orders", "4", "--why", "sale tonight", "--no-wait"])
         assert done.exit_code == 0
         said = " ".join(done.output.split())
         assert "Somebody else runs it: the pin is shown as a recommendation to its owner." in said
