@@ -58,6 +58,7 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
 }
 EVALUATING = ("code", "daemon")  # the others are only looked at
+LOCATION = "headroom"
 SENSOR = "optimization_sensor"
 Say = Callable[[str], None]
 _MAKING = threading.Lock()
@@ -126,7 +127,7 @@ class Pages:
             "code": _Page(
                 "dagster-code",
                 [python, "-m", "dagster", "code-server", "start", "-h", HOST, "-p", str(code),
-                 "-m", "pipelines.definitions", "--location-name", "headroom"],
+                 "-m", "pipelines.definitions", "--location-name", LOCATION],
                 lambda: answers(code) and _code_answers(code),
             ),
             "web": _Page(
@@ -140,7 +141,7 @@ class Pages:
         }  # fmt: skip
         if self._ours:
             self._pages["mlflow"] = self._mlflow(mlflow)
-        self._code_port = code
+        self.code_port = code
         self._wanted: list[str] = []
         self._starting: list[threading.Thread] = []
         self._beginning = threading.Lock()
@@ -377,8 +378,8 @@ class Pages:
             "load_from:\n"
             "  - grpc_server:\n"
             f"      host: {HOST}\n"
-            f"      port: {self._code_port}\n"
-            "      location_name: headroom\n"
+            f"      port: {self.code_port}\n"
+            f"      location_name: {LOCATION}\n"
         )
         return self.home
 

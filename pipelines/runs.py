@@ -1,7 +1,7 @@
-"""How is a run of Dagster's carried out here and now, instead of in a process of its own?
+"""Runs of Dagster's jobs in this process, instead of in a process of their own.
 
-The same definitions, the same instance and the same desk as for every other run: whoever looks at the pages
-sees it as any other one. What goes wrong comes back as one sentence.
+They use the definitions, the instance and the desk of every other run, and Dagster's pages show them under
+their job like any other. What goes wrong is raised as one sentence.
 """
 
 from __future__ import annotations
@@ -11,12 +11,22 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster import DagsterInstance
+from dagster._core.remote_origin import (
+    GrpcServerCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 
 from profiling_jobs.errors import NotReady
+
+from .pages import LOCATION
+from .resources.ports import HOST
 
 LONGEST = 600  # of a sentence; what a check says of a model may be long
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -25,44 +35,36 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 class Runs:
     """Runs in this process."""
 
-    def __init__(self, home: Path, *, file: Path, folder: Path, environment: Mapping[str, str]) -> None:
-        """`home`: DAGSTER_HOME; `environment`: what the definitions are to know."""
+    def __init__(
+        self, home: Path, *, file: Path, folder: Path, environment: Mapping[str, str], code_port: int
+    ) -> None:
+        """`home`: DAGSTER_HOME; `environment`: what the definitions are to know.
+
+        `code_port`: of the code server that shows these jobs on Dagster's pages.
+        """
         os.environ.update(environment)
         from .definitions import built
 
-        self._instance = dg.DagsterInstance.from_config(str(home))
+        self._instance = DagsterInstance.from_config(str(home))
         self._definitions = built(file, folder, environment=os.environ)
+        self._repository = RemoteRepositoryOrigin(
+            GrpcServerCodeLocationOrigin(HOST, code_port, location_name=LOCATION), "__repository__"
+        )
 
     def close(self) -> None:
         self._instance.dispose()
 
     def job(self, name: str, job: str, *, config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Run one of `pipelines.jobs` for a job of headroom.toml; asset -> its metadata."""
-        return self._carried_out(self._definitions.resolve_job_def(name), job, config)
-
-    def assets(self, names: Sequence[str], job: str) -> Mapping[str, Any]:
-        """Materialise these for a job of headroom.toml; asset -> its metadata."""
-        everything = self._definitions.resolve_implicit_global_asset_job_def()
-        return self._carried_out(everything, job, None, [dg.AssetKey(name) for name in names])
-
-    def observe(self, events: Sequence[dg.AssetObservation]) -> None:
-        """Points on the timelines, without a run."""
-        for event in events:
-            self._instance.report_runless_asset_event(event)
-
-    def _carried_out(
-        self,
-        definition: dg.JobDefinition,
-        job: str,
-        config: Mapping[str, Any] | None,
-        selection: Sequence[dg.AssetKey] | None = None,
-    ) -> Mapping[str, Any]:
+        # execute_in_process gives a run no origin, and Dagster's pages then list it under no job.
+        origin = RemoteJobOrigin(self._repository, name)
+        create = partial(DagsterInstance.create_run_for_job, self._instance, remote_job_origin=origin)
+        self._instance.create_run_for_job = create  # type: ignore[method-assign]
         with signals_kept():
-            done = definition.execute_in_process(
+            done = self._definitions.resolve_job_def(name).execute_in_process(
                 instance=self._instance,
                 partition_key=job,
                 run_config={**QUIET, **(config or {})},
-                asset_selection=selection,
                 raise_on_error=False,
             )
         if not done.success:
@@ -74,6 +76,11 @@ class Runs:
                 metadata = event.step_materialization_data.materialization.metadata
                 found["/".join(key.path)] = {name: value.value for name, value in metadata.items()}
         return found
+
+    def observe(self, events: Sequence[dg.AssetObservation]) -> None:
+        """Points on the timelines, without a run."""
+        for event in events:
+            self._instance.report_runless_asset_event(event)
 
 
 @contextmanager

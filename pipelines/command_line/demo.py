@@ -45,6 +45,7 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
     Exit code 0: a decision was carried out.
     Exit code 1: none was.
     Exit code 2: it could not run.
+    Exit code 130: Ctrl-C ended it, as it does with --keep.
     """
     scene = SCENES[deployment]
     place = (folder or Path(".headroom") / f"demo-{deployment}").resolve()
@@ -56,8 +57,7 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
     def say(line: str) -> None:
         click.echo(line, err=as_json)
 
-    applied = False  # also where Ctrl-C comes first
-    with suppress(KeyboardInterrupt), ExitStack() as stack:
+    with owner.interruptible(say), ExitStack() as stack:
         began_s = time.monotonic()
         since_s = time.time() - scene.head_start_s
         office = stack.enter_context(
@@ -76,7 +76,7 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
             while True:
                 time.sleep(1.0)
                 office.pages.watch()
-    if not keep and not applied:
+    if not applied:
         raise click.exceptions.Exit(1)
 
 
@@ -101,7 +101,13 @@ def _performed(
     else:
         office.pages.prepare_home()
     environment = office.pages.environment()
-    runs = Runs(office.pages.home, file=office.file, folder=office.folder, environment=environment)
+    runs = Runs(
+        office.pages.home,
+        file=office.file,
+        folder=office.folder,
+        environment=environment,
+        code_port=office.pages.code_port,
+    )
     stack.callback(runs.close)
     terminal = sys.stdout.isatty() and not as_json
     with shown(say, terminal=terminal) as show:

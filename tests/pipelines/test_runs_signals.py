@@ -1,11 +1,16 @@
-"""A run in the process of a command leaves its signals alone."""
+"""Runs in a command's own process: signals stay as they were, and Dagster shows each run under its job."""
 
 import signal
 
 import dagster as dg
 import pytest
 
-from pipelines.runs import signals_kept
+from pipelines import runs
+from pipelines.pages import LOCATION
+from pipelines.runs import Runs, signals_kept
+from profiling_jobs.errors import NotReady
+
+TOML = '[deployment]\nkind = "simulated"\n[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
 
 
 @dg.job
@@ -31,3 +36,22 @@ def test_a_command_in_the_background_can_be_ended_after_a_run():
     with signals_kept():
         assert nothing.execute_in_process().success
     assert signal.getsignal(signal.SIGTERM) is leave
+
+
+def test_a_run_is_listed_under_its_job(tmp_path, monkeypatch):
+    """As Dagster's page of a job asks for its runs; what becomes of the run is no matter."""
+    monkeypatch.setattr(runs.os, "environ", {**runs.os.environ})
+    (tmp_path / "headroom.toml").write_text(TOML)
+    home = tmp_path / "dagster"
+    home.mkdir()
+    folder = tmp_path / ".headroom"
+    there = Runs(home, file=tmp_path / "headroom.toml", folder=folder, environment={}, code_port=1)
+    try:
+        with pytest.raises(NotReady, match="headroom serve"):
+            there.job("optimization", "orders")
+    finally:
+        there.close()
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        label = {".dagster/repository": f"__repository__@{LOCATION}", "dagster/partition": "orders"}
+        (run,) = instance.get_runs(dg.RunsFilter(job_name="optimization", tags=label))
+    assert run.remote_job_origin.location_name == LOCATION
