@@ -23,8 +23,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -260,6 +260,16 @@ def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) 
         return ended
     finally:
         owner.release()
+
+
+@contextmanager
+def interruptible(say: Callable[[str], None]) -> Iterator[None]:
+    """Leave with exit code 130 after Ctrl-C, once everything inside has been put away."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("everything that was started has ended")
+        sys.exit(128 + signal.SIGINT)
 
 
 def exit_on_signals() -> None:

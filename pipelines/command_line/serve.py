@@ -50,8 +50,8 @@ def command(
     that was started; nothing of what was learnt is lost.
 
     \b
-    Exit code 0: it was stopped.
     Exit code 2: it could not run.
+    Exit code 130, 143, 129: it was stopped by Ctrl-C, SIGTERM or a closed terminal.
     """
     settings = config.load(file, environment=os.environ)
     jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
@@ -63,7 +63,7 @@ def command(
     def say(line: str) -> None:
         _printed(line, err=as_json)
 
-    with suppress(KeyboardInterrupt), ExitStack() as stack:
+    with owner.interruptible(say), ExitStack() as stack:
         command_line = "headroom serve" if pages else subject.SILENT
         office = stack.enter_context(
             served(settings, file=file, folder=folder, say=say, command=command_line)
@@ -84,7 +84,6 @@ def command(
             time.sleep(LOOK_S)
             if pages:
                 office.pages.watch()
-    say("everything that was started has ended")
 
 
 def _launch(office: Office, name: str, *, say: Say) -> None:

@@ -168,4 +168,4 @@ def test_ctrl_c_before_a_decision_is_no_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.command_line.demo._performed", interrupted)
     options = ["demo", "--deployment", "simulated", "--no-pages", "--folder", str(tmp_path / "demo")]
     said = CliRunner().invoke(main, options)
-    assert (said.exit_code, said.exception.__class__) == (1, SystemExit)
+    assert (said.exit_code, said.exception.__class__) == (130, SystemExit)

@@ -200,10 +200,11 @@ def evaluated_after(folder, at_s, *, within_s=240.0):
     return found[-1][0]
 
 
-def test_ctrl_c_ends_everything_and_is_no_error(project):
+def test_ctrl_c_ends_everything(project):
     with Serve(project, "--no-pages") as serve:
         assert serve.line() == {"schema": 1, "folder": str(serve.folder), "pid": serve.process.pid}
-        assert serve.end(signal.SIGINT) == 0
+        assert serve.end(signal.SIGINT) == 130
+        assert serve.said.splitlines()[-1] == "everything that was started has ended"
         assert left(serve.folder) == []
 
 
