@@ -94,6 +94,7 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
     template = job_plans.live_plan(name, job, folder=means.folder)
     budget = order.details.get("budget_executor_s", job.profile_budget_executor_s)
     plan = _planned(order, job, models, kinds=kinds, budget=budget)
+    means.wait_for_live_job(order)
     order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
     series = Drilling(
         template,

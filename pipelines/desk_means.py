@@ -16,13 +16,16 @@ from models import control
 from profiling_jobs.loop.ground import Loop
 from profiling_jobs.ports import Metrics
 from profiling_jobs.probing.copies import Surroundings
+from profiling_jobs.probing.live_job import wait_until_caught_up
 
-from . import timetable
+from . import job_plans, timetable
 from .desk_orders import Order, OrderClock
 from .job_loop import ChampionsInCharge
 from .settings import JobSettings, Settings
 from .world import World
 
+CATCH_UP_TARGETS = 4.0  # judgement: a job that keeps its promise has caught up long before
+_AT_REST = ("stopped", "failed")
 LOOK_S = 1.0  # how often it is looked how something is going; judgement
 Found = Mapping[str, Any]
 
@@ -51,6 +54,21 @@ class Means:
     def around(self, order: Order) -> Surroundings:
         """What copies of the order's job need."""
         return replace(self.world.around(order.job, self.job(order)), clock=self.clock(order))
+
+    def wait_for_live_job(self, order: Order) -> None:
+        """Let a live job that is behind catch up before copies of it take processors from it."""
+        name, job, deployments = order.job, self.job(order), self.world.deployments
+        if job.attach or name not in deployments.names() or deployments.status(name).state in _AT_REST:
+            return
+        wait_until_caught_up(
+            name,
+            self.loop.readings.reading,
+            clock=self.clock(order),
+            trigger_s=job.trigger_s,
+            max_lag_s=job_plans.max_lag_s(job),
+            patience_s=CATCH_UP_TARGETS * job.recovery_target_s,
+            say=order.say,
+        )
 
     def around_until_blackout(self, order: Order) -> Surroundings:
         """The same; what has not been begun within a blackout is `Interrupted` where one begins."""

@@ -8,8 +8,10 @@ from typing import Any
 from models import probing
 from models.probing import Probe, Result
 from models.quantities import Misuse, Unknown
-from models.wording import executors
+from models.wording import counted, executors
 from profiling_jobs.errors import Misconfigured, NotReady
+from profiling_jobs.learning import training
+from profiling_jobs.learning.fitting import missing_for_decisions
 from profiling_jobs.probing.copies import Copies
 from profiling_jobs.probing.probe import ProbeRun
 from profiling_jobs.probing.profiling import Profiling
@@ -35,6 +37,7 @@ def profile(means: Means, order: Order) -> Found:
     except Misuse as wrong:
         raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
     search = _beside_live_jobs(search, means, order)
+    means.wait_for_live_job(order)
     told = 0
 
     def progress(state: probing.State, text: str) -> None:
@@ -59,6 +62,8 @@ def profile(means: Means, order: Order) -> Found:
         ended = f"{why}: what was measured is kept, the next profile goes on from there"
         order.say(ended)
     state = profiling.state
+    if not ended:
+        _check_decisions_can_follow(means, name, state, tasks)
     reached = probing.progress(state)
     found = {
         str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
@@ -71,6 +76,25 @@ def profile(means: Means, order: Order) -> Found:
         "probes": len(state.results),
         "capacity_rps": found,
     }
+
+
+def _check_decisions_can_follow(means: Means, name: str, state: probing.State, tasks: int | None) -> None:
+    """A profile after which no decision can be made is a failure; what was measured is kept."""
+    missing = missing_for_decisions(training.measured(means.world.store, name), tasks=tasks)
+    if not missing:
+        return
+    job = means.settings.jobs[name]
+    invalid = [result.reason for result in state.results if not result.valid]
+    if invalid:
+        missing += f"; the last of {counted(len(invalid), 'invalid probe')}: {invalid[-1]}"
+    if "budget" in (state.done or ""):
+        key, value = "profile_budget_executor_s", 2.0 * job.profile_budget_executor_s
+    else:
+        key, value = "probe_s", 2.0 * job.probe_s
+    raise Misconfigured(
+        f"job.{name}.{key}",
+        f"no decision can follow from this profile, {missing}. Set it to {value:g}, say, and profile again",
+    )
 
 
 def _beside_live_jobs(search: probing.Settings, means: Means, order: Order) -> probing.Settings:
@@ -109,6 +133,7 @@ def probe(means: Means, order: Order) -> Found:
     size, rate = order.details["scale_out"], float(order.details["rate_rps"])
     probe = Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
     copies = Copies(template, around, partitions=world.partitions(template, job))
+    means.wait_for_live_job(order)
     began_s = around.clock.now_s()
     try:
         if problems := copies.clear():

@@ -123,6 +123,16 @@ def fit_capacity(
     )
 
 
+def missing_for_decisions(data: Measured, *, tasks: int | None = None) -> str:
+    """What no decision could be made without, and is not known; empty where nothing is missing."""
+    capacity = fit_capacity(data, tasks=tasks)
+    if isinstance(capacity, Unknown):
+        return f"the capacity is unknown: {capacity.reason}"
+    if isinstance(data.overheads_s, Unknown):
+        return f"the cost of a batch is unknown: {data.overheads_s.reason}"
+    return ""
+
+
 _ENDS = {"_low": "low", "": "mid", "_high": "high"}
 
 

@@ -39,6 +39,8 @@ START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
 MORE_S = 120.0  # judgement: so much longer than planned a warm-up may take
 MORE_BATCHES = 8  # judgement: twice what the test of steadiness needs
 SETTLE_S = 120.0  # judgement: the backlog of a warm-up is worth some 20 s
+SMALL_SHARE = 0.5  # of the largest batch: overhead and records can then be told apart
+SMALL_BATCHES = 2  # judgement: one alone may be an odd one
 PREFILL_S = 20.0  # judgement
 STALLED = 2.0  # times the usual batch without a commit; judgement
 AGREE_SHARE = 0.02  # source against broker; as far as the verdict's own counts may differ
@@ -176,19 +178,16 @@ class ProbeRun:
             yield from self._pass()
             if self._clock.now_s() - began_s > max(SETTLE_S, 4.0 * self._readings.batch_s()):
                 raise _Spoilt(f"lag did not come back into its band at {low:,.0f} records/s")
-        # Small batches tell the overhead; back to back they come by themselves.
-        while self._rules.trigger_s > 0.0 and not self._saw_small_batch(began_s, low):
+        # The overhead of a batch shows in small ones beside large ones.
+        until_s = began_s + SETTLE_S + 4.0 * self._rules.trigger_s
+        while self._clock.now_s() < until_s and not self._saw_small_batches(began_s):
             yield from self._pass()
 
-    def _saw_small_batch(self, since_s: float, rate_rps: float) -> bool:
-        """Whether a batch of this rate alone was committed, or nothing more is to be expected."""
-        trigger_s, now_s = self._rules.trigger_s, self._clock.now_s()
-        small = 1.5 * rate_rps * (trigger_s + self._rules.sample_s)
-        batches = self._readings.batches(since_s, now_s)
-        return (
-            any(0 < records <= small for records, _ in batches)
-            or now_s - since_s > SETTLE_S + 4.0 * trigger_s
-        )
+    def _saw_small_batches(self, since_s: float) -> bool:
+        now_s = self._clock.now_s()
+        largest = max((records for records, _ in self._readings.batches(self._began_s, now_s)), default=0)
+        small = [n for n, _ in self._readings.batches(since_s, now_s) if 0 < n <= SMALL_SHARE * largest]
+        return len(small) >= SMALL_BATCHES
 
     def _lead_in(self) -> Steps:
         rate, began_s = self.probe.rate_rps, self._clock.now_s()

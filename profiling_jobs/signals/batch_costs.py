@@ -20,6 +20,9 @@ from models.quantities import Unknown
 FEWEST = 6  # judgement
 SPREAD = 1.5  # judgement: largest over smallest batch, below which overhead and records cannot be told apart
 FAR = 3.0  # robust standard deviations
+SCATTER = (
+    0.02  # judgement: of a usual batch; the least that counts as scatter, however alike the full ones are
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,11 @@ def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
         slope, overhead = np.polyfit(records, seconds, 1)
         rest = seconds - overhead - slope * records
         spread = 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
-        near = np.abs(rest - np.median(rest)) <= FAR * max(spread, 1e-9)
-        pairs = pairs[near] if near.sum() >= FEWEST else pairs
+        near = np.abs(rest - np.median(rest)) <= FAR * max(spread, SCATTER * float(np.median(seconds)))
+        left = records[near]
+        # Never without the few small batches: they alone tell the overhead.
+        if near.sum() >= FEWEST and left.max() >= SPREAD * left.min():
+            pairs = pairs[near]
     if slope <= 0.0:
         return Unknown("larger batches were not slower: the batches seen are too small, or too few")
     return Cost(max(0.0, float(overhead)), 1.0 / float(slope))

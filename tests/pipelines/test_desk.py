@@ -17,17 +17,22 @@ import pytest
 from models.control import Blackout, Settings
 from models.quantities import Unknown
 from models.simulation import sampling
+from models.simulation.registry import MemoryRegistry
 from pipelines import config, desk_drills, desk_recording, timetable, world
 from pipelines.desk import Late, awaited, carried_out
 from pipelines.desk_here import HereDesk
 from pipelines.desk_line import DeskClient, DeskServer
 from pipelines.desk_means import Means
+from pipelines.modelling import Modelling
 from pipelines.owner import Owner
 from pipelines.resources.simulated import SimulatedDeployments
+from pipelines.resources.simulated_registry import SimulatedRegistry
 from profiling_jobs.drills.drill import Outcome
 from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 from profiling_jobs.learning import workload_history
+from profiling_jobs.learning.promoting import refit
 from profiling_jobs.recording import recorder, slicing
+from profiling_jobs.signals import batch_costs
 
 TOML = """
 [deployment]
@@ -59,6 +64,13 @@ def _nobody_asks_the_twin_for_latency(monkeypatch):
     """Nine tenths of its time, and probes reckon their own."""
     none = Unknown("left out")
     monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+
+
+def toml_with(**changed):
+    """The settings with keys of the job changed."""
+    kept = "\n".join(line for line in TOML.splitlines() if line.partition(" = ")[0] not in changed)
+    own = "".join(f"{key} = {json.dumps(value)}\n" for key, value in changed.items())
+    return kept.replace("[job.clicks]", f"{own}[job.clicks]")
 
 
 class Office:
@@ -476,6 +488,68 @@ class TestCopies:
             Misconfigured, match=r"^drill\.budget_executor_s: 100 is not enough for one drill"
         ):
             carried_out(office.desk, "drill", "orders", rates_rps=[400.0], budget_executor_s=100)
+
+
+class TestWhatDecisionsNeed:
+    @pytest.fixture
+    def opened(self, tmp_path):
+        @contextmanager
+        def opened(**changed):
+            settings = config.parse(toml_with(**changed), environment={})
+            with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+                carried_out(desk, "launch", "orders")
+                there.flow("in", 700.0)
+                yield Office(there, desk, desk, tmp_path)
+
+        return opened
+
+    def test_a_job_with_a_trigger_interval_gets_from_its_profile_to_a_decision(self, opened):
+        with opened(trigger_s=1.0, event_time="kafka-timestamp", longest_window_s=10.0) as office:
+            carried_out(office.desk, "record", "orders", seconds=400.0)
+            carried_out(office.desk, "profile", "orders")
+            modelling = Modelling(office.here._settings, office.folder, SimulatedRegistry(MemoryRegistry()))
+            store = office.world.store
+            room, purpose = modelling.room(store), modelling.purpose("orders", store)
+            for kind in ("capacity", "workload", "recovery"):
+                assert refit(kind, purpose, room).promoted
+            office.passes(61.0)
+            found = office.desk.evaluate("orders")
+        assert isinstance(found["decision"]["scale_out"], int), found["decision"]["reason"]
+
+    def test_a_profile_after_which_none_can_be_made_is_no_success(self, opened, monkeypatch):
+        monkeypatch.setattr(batch_costs, "FEWEST", 10_000)
+        with opened() as office:
+            with pytest.raises(
+                Misconfigured,
+                match=r"^job\.orders\.probe_s: no decision can follow from this profile, the cost of a batch "
+                r"is unknown: only \d+ batches were seen.* Set it to 120, say, and profile again",
+            ):
+                carried_out(office.desk, "profile", "orders")
+            assert office.world.store.measurements("orders"), "what was measured is kept"
+
+    @pytest.mark.parametrize("what", ["profile", "probe", "drill"])
+    def test_copies_wait_until_a_recovering_live_job_has_caught_up(self, opened, what):
+        lines = []
+        details = {"profile": {}, "probe": LONG, "drill": {"scale_outs": [1], "rates_rps": [300.0]}}[what]
+        with opened(failure_kinds=["driver_kill"]) as office:
+            office.passes(60.0)
+            office.world.failures.inject("orders", "driver_kill")
+            office.passes(20.0)
+            carried_out(office.desk, what, "orders", say=lines.append, **details)
+        assert re.fullmatch(r"waiting until orders has caught up: it is \d+ s of input behind", lines[0])
+        assert "waiting" not in lines[-1]
+
+    def test_a_live_job_that_does_not_catch_up_is_not_made_worse(self, opened):
+        with opened() as office:
+            office.world.flow("in", 5000.0)
+            office.passes(60.0)
+            with pytest.raises(
+                NotReady, match=r"^orders is \d+ s of input behind, and has not caught up within"
+            ):
+                carried_out(office.desk, "profile", "orders")
+            assert office.copies() == []
+            carried_out(office.desk, "stop", "orders")
+            carried_out(office.desk, "profile", "orders")
 
 
 class TestBesideALiveJob:
