@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 
 def _is_number(value: Any) -> bool:
@@ -121,7 +121,7 @@ class RecoveryEvent:
                 raise Misuse(f"RecoveryEvent.{name}", f"must be >= 0, got {value!r}")
 
 
-FAILURE_KINDS = (
+FailureKind = Literal[
     "executor_kill",
     "executor_freeze",
     "driver_kill",
@@ -135,7 +135,8 @@ FAILURE_KINDS = (
     "network_loss",
     "cpu_stress",
     "memory_stress",
-)
+]
+FAILURE_KINDS: tuple[str, ...] = get_args(FailureKind)
 RESCALE_KINDS = ("live_out", "live_in", "restart_out", "restart_in")
 EVENT_KINDS = FAILURE_KINDS + RESCALE_KINDS
 

@@ -1,32 +1,33 @@
-"""Is my headroom.toml right, and what does it say?
+"""Reads headroom.toml into the models of pipelines/settings.py.
 
-Reads the file into the frozen sections of pipelines/settings.py. Every mistake is reported at once, each with
-its path, its line, what is accepted and the nearest valid name. An environment variable overrides a value:
-`HEADROOM_SPARK_SLOTS` for `[spark] slots`, `HEADROOM_JOB_ORDERS_MODE` for `[job.orders] mode`.
+Every mistake is reported at once, each with its path, its line, what is accepted and the nearest valid name.
+An environment variable overrides a value: `HEADROOM_SPARK_SLOTS` for `[spark] slots`,
+`HEADROOM_JOB_ORDERS_MODE` for `[job.orders] mode`.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import tomllib
-import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from profiling_jobs.errors import Misconfigured
 
 from .benchmark_defaults import completed
 from .config_checks import of_job, of_names, of_services
-from .declaring import Rule, rule_of
 from .settings import (
     BrokerSettings,
     DeploymentSettings,
     JobSettings,
     MlflowSettings,
+    Section,
     Settings,
     SparkSettings,
 )
@@ -34,12 +35,25 @@ from .settings import (
 JOB_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 """Job names become labels, keys, folders and model names: the strictest of them decides."""
 
-SECTIONS = {
+SECTIONS: dict[str, type[Section]] = {
     "deployment": DeploymentSettings,
     "brokers": BrokerSettings,
     "spark": SparkSettings,
     "mlflow": MlflowSettings,
 }
+_PREFIXES = tuple(f"HEADROOM_{name.upper()}_" for name in (*SECTIONS, "job"))
+_WORDS = {
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "have at least 1 character": "not be empty",
+    "a valid dictionary": "a table",
+    "a valid tuple": "a list",
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a string",
+}
+AnySection = TypeVar("AnySection", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -84,9 +98,11 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
         line = re.search(r"at line (\d+)", str(error))
         at = int(line.group(1)) if line else None
         raise WrongSettings(file, (Mistake("the file", at, f"is not valid TOML: {error}"),)) from error
-    reader = _Reader(_lines(text), dict(environment))
-    sections = {name: reader.section(name, kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
-    reader.all_wrong(of_services(sections["brokers"], sections["spark"]))
+    reader = _Reader(_lines(text), environment)
+    found = {name: reader.section(name, kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
+    brokers, spark = found["brokers"], found["spark"]
+    if isinstance(brokers, BrokerSettings) and isinstance(spark, SparkSettings):
+        reader.all_wrong(of_services(brokers, spark))
     jobs = reader.jobs(tables.get("job", {}))
     for name in tables.keys() - {*SECTIONS, "job"}:
         near = "; did you mean job.NAME?" if name == "jobs" else _nearest(name, (*SECTIONS, "job.NAME"))
@@ -94,13 +110,13 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
     reader.unused_environment()
     if reader.mistakes:
         raise WrongSettings(file, tuple(sorted(reader.mistakes, key=lambda m: (m.line or 0, m.path))))
-    return Settings(**sections, jobs=jobs)
+    return Settings.model_validate({**found, "jobs": jobs})
 
 
 class _Reader:
-    """Collects mistakes while the sections are read, so that all of them are said at once."""
+    """Validates the sections and collects all mistakes."""
 
-    def __init__(self, lines: Mapping[str, int], environment: dict[str, str]) -> None:
+    def __init__(self, lines: Mapping[str, int], environment: Mapping[str, str]) -> None:
         self.lines = lines
         self.environment = {k: v for k, v in environment.items() if k.startswith(_PREFIXES)}
         self.variables: list[str] = []
@@ -125,55 +141,61 @@ class _Reader:
             if not JOB_NAME.fullmatch(name):
                 self.wrong(path, "a job's name matches [a-z][a-z0-9-]{0,38}: lower case, digits and hyphens")
                 continue
-            before = len(self.mistakes)
             job = self.section(path, JobSettings, table, complete=completed)
-            if len(self.mistakes) == before:
-                self.all_wrong(of_job(job, path))
-            # Of what its owner has given it, copies begin with as much.
-            jobs[name] = replace(job, scale_out=job.executors) if job.attach and job.executors else job
+            if job is None:
+                continue
+            self.all_wrong(of_job(job, path))
+            # Copies of an attached job begin with its present size.
+            if job.attach and job.executors:
+                job = job.model_copy(update={"scale_out": job.executors})
+            jobs[name] = job
         return jobs
 
     def section(
         self,
         path: str,
-        kind: type[Any],
+        kind: type[AnySection],
         table: Any,
         *,
         complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
-    ) -> Any:
+    ) -> AnySection | None:
+        """The validated section; None where the table has a mistake."""
         if not isinstance(table, dict):
             self.wrong(path, f"must be a table [{path}]")
-            table = {}
-        hints = get_type_hints(kind)
-        known = {f.name: f for f in fields(kind)}
-        for name in table.keys() - known.keys():
-            self.wrong(f"{path}.{name}", f"no such key{_nearest(name, tuple(known))}")
-        values = {}
-        for name, declared in known.items():
-            values[name] = self.value(f"{path}.{name}", declared, hints[name], table)
-        return kind(**complete({n: v for n, v in values.items() if v is not _DEFAULT}))
-
-    def value(self, path: str, declared: Field[Any], hint: Any, table: Mapping[str, Any]) -> Any:
-        rule = rule_of(declared)
-        variable = variable_of(path)
-        self.variables.append(variable)
-        overridden = variable in self.environment
+            return None
+        before = len(self.mistakes)
+        values = {key: _with_tuples(value) for key, value in table.items()}
+        overridden = self._overrides(path, kind)
+        for key, (variable, text) in overridden.items():
+            try:
+                values[key] = _with_tuples(_from_text(text, kind, key))
+            except tomllib.TOMLDecodeError:
+                told = f"the environment says {text!r}, which is no value of this key ({variable})"
+                self.mistakes.append(Mistake(f"{path}.{key}", None, told))
+                values.pop(key, None)
         try:
-            if overridden:
-                raw = _from_text(self.environment.pop(variable), hint)
-            elif declared.name in table:
-                raw = table[declared.name]
-            elif rule.required:
-                raise ValueError(f"is missing; {rule.help}")
-            else:
-                return _DEFAULT
-            return _checked(raw, hint, rule)
-        except ValueError as problem:
-            if overridden:
-                self.mistakes.append(Mistake(path, None, f"{problem} ({variable} says so)"))
-            else:
-                self.wrong(path, str(problem))
-            return _DEFAULT
+            section = kind.model_validate(complete(values))
+        except ValidationError as invalid:
+            for error in invalid.errors():
+                key = str(error["loc"][0])
+                problem = _problem(error, kind)
+                if key in overridden:
+                    told = f"{problem} ({overridden[key][0]} says so)"
+                    self.mistakes.append(Mistake(f"{path}.{key}", None, told))
+                else:
+                    self.wrong(f"{path}.{key}", problem)
+            return None
+        return section if len(self.mistakes) == before else None
+
+    def _overrides(self, path: str, kind: type[Section]) -> dict[str, tuple[str, str]]:
+        """Key -> the environment variable that overrides it, and its text."""
+        variables = {key: variable_of(f"{path}.{key}") for key in kind.model_fields}
+        self.variables += variables.values()
+        return {
+            key: (variable, self.environment.pop(variable))
+            for key, variable in variables.items()
+            if variable in self.environment
+        }
 
     def unused_environment(self) -> None:
         for variable in self.environment:
@@ -182,13 +204,30 @@ class _Reader:
             self.wrong(variable, f"this environment variable names no setting{meant}")
 
 
-_DEFAULT = object()
-_PREFIXES = tuple(f"HEADROOM_{name}_" for name in ("DEPLOYMENT", "BROKERS", "SPARK", "MLFLOW", "JOB"))
-
-
 def variable_of(path: str) -> str:
     """The environment variable that overrides the value at `path`."""
     return "HEADROOM_" + re.sub(r"[.-]", "_", path).upper()
+
+
+def _problem(error: ErrorDetails, kind: type[Section]) -> str:
+    """A pydantic error in the words of the file: what is accepted, what was given, the nearest name."""
+    key, given = str(error["loc"][0]), error["input"]
+    if error["type"] == "extra_forbidden":
+        return f"no such key{_nearest(key, tuple(kind.model_fields))}"
+    if error["type"] == "missing":
+        return f"is missing; {kind.model_fields[key].description}"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] == "literal_error":
+        accepted = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        near = difflib.get_close_matches(str(given), accepted, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        return f"must be one of {', '.join(accepted)}, got {given!r}{meant}"
+    must = re.sub(r"^(Input|String) should", "must", error["msg"])
+    for theirs, ours in _WORDS.items():
+        must = must.replace(theirs, ours)
+    inside = "".join(f"{name}: " for name in error["loc"][1:] if isinstance(name, str))
+    return f"{inside}{must}, got {list(given) if isinstance(given, tuple) else given!r}"
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
@@ -196,63 +235,16 @@ def _nearest(name: str, known: tuple[str, ...]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
 
 
-def _from_text(text: str, hint: Any) -> Any:
+def _from_text(text: str, kind: type[Section], key: str) -> Any:
     """A value out of an environment variable: a string where one is wanted, else as TOML would read it."""
-    if str in _alternatives(hint) or get_origin(hint) is Literal:
+    schema = kind.model_json_schema()["properties"][key]
+    if any(one.get("type") == "string" for one in schema.get("anyOf", [schema])):
         return text
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        raise ValueError(f"the environment says {text!r}, which is no value of this key") from None
+    return tomllib.loads(f"value = {text}")["value"]
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (types.UnionType, Union) else (hint,)
-
-
-def _checked(raw: Any, hint: Any, rule: Rule) -> Any:
-    """`raw` as the type its key wants and within its bounds, or a ValueError that says what is accepted."""
-    wanted = next(a for a in _alternatives(hint) if a is not types.NoneType)
-    if get_origin(wanted) is tuple:
-        item = get_args(wanted)[0]
-        if not isinstance(raw, list | tuple):
-            raise ValueError(f"must be a list, got {raw!r}")
-        return tuple(_checked(one, item, rule) for one in raw)
-    if get_origin(wanted) is Mapping:
-        if not isinstance(raw, dict) or not all(isinstance(v, str) for v in raw.values()):
-            raise ValueError(f"must be a table of strings, got {raw!r}")
-        return types.MappingProxyType(dict(raw))
-    if rule.choices:
-        if isinstance(raw, str) and raw in rule.refused:
-            raise ValueError(f"{raw!r} {rule.refused[raw]}")
-        if raw not in rule.choices:
-            near = difflib.get_close_matches(str(raw), rule.choices, n=1)
-            hint_ = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"must be one of {', '.join(rule.choices)}, got {raw!r}{hint_}")
-        return raw
-    if wanted is str:
-        if not isinstance(raw, str) or not raw:
-            raise ValueError(f"must be a string that is not empty, got {raw!r}")
-        return raw
-    if wanted is bool:
-        if not isinstance(raw, bool):
-            raise ValueError(f"must be true or false, got {raw!r}")
-        return raw
-    return _number(raw, wanted, rule)
-
-
-def _number(raw: Any, wanted: type, rule: Rule) -> int | float:
-    if isinstance(raw, bool) or not isinstance(raw, int if wanted is int else (int, float)):
-        raise ValueError(f"must be {'a whole number' if wanted is int else 'a number'}, got {raw!r}")
-    if not math.isfinite(raw):
-        raise ValueError(f"must be finite, got {raw!r}")
-    if rule.at_least is not None and raw < rule.at_least:
-        raise ValueError(f"must be at least {rule.at_least:g}, got {raw!r}")
-    if rule.above is not None and raw <= rule.above:
-        raise ValueError(f"must be greater than {rule.above:g}, got {raw!r}")
-    if rule.at_most is not None and raw > rule.at_most:
-        raise ValueError(f"must be at most {rule.at_most:g}, got {raw!r}")
-    return raw if wanted is int else float(raw)
+def _with_tuples(value: Any) -> Any:
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _lines(text: str) -> dict[str, int]:

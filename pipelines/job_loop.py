@@ -28,6 +28,7 @@ BACK_TO_BACK_S = 10.0  # a batch of a job without a trigger interval; control's 
 ENDING_S = 60.0  # a restart first waits so long for the batch in hand, then for its executors
 EFFECT_S = {"live": control.Settings.effect_s, "restart": ENDING_S + COLD_START_S}
 """Until a change works."""
+SCALE_TIMEOUT_S = SparkSettings().scale_timeout_s
 
 
 def control_settings(
@@ -35,7 +36,7 @@ def control_settings(
     job: JobSettings,
     *,
     tasks: int | None = None,
-    scale_timeout_s: float = SparkSettings.scale_timeout_s,
+    scale_timeout_s: float = SCALE_TIMEOUT_S,
 ) -> control.Settings:
     """What control agrees to. `tasks`: partitions, where they bound what an executor can do.
 

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -231,8 +230,7 @@ def _recorded(
 
 def yours(settings: BrokerSettings) -> Brokers:
     """Brokers that somebody else runs."""
-    names = {field.name for field in fields(Brokers)}
-    return Brokers(**{name: value for name, value in vars(settings).items() if name in names})
+    return Brokers(**settings.model_dump())
 
 
 def _batch_began_s(folder: Path, batch: int) -> float | Unknown:

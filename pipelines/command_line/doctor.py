@@ -16,7 +16,7 @@ from pipelines import config, diagnosis
 from pipelines.config import WrongSettings
 from pipelines.diagnosis import Check, Finding, Patient, examined, machine, promises, services
 from pipelines.diagnosis import folder as its_folder
-from pipelines.settings import BrokerSettings, DeploymentSettings, Settings, SparkSettings
+from pipelines.settings import Settings
 from profiling_jobs.errors import Misconfigured
 
 from . import page, subject
@@ -76,16 +76,12 @@ def _settings(file: Path) -> tuple[list[Finding], Settings]:
     except WrongSettings as wrong:
         more = f" (and {len(wrong.mistakes) - 1} more)" if len(wrong.mistakes) > 1 else ""
         told = f"{file} is wrong: {wrong.mistakes[0]}{more}"
-        return [Finding("settings", "problem", told, "`headroom check` says it all")], _defaults()
+        return [Finding("settings", "problem", told, "`headroom check` says it all")], Settings()
     except Misconfigured as missing:
         said, _, fix = str(missing).partition("; ")
-        return [Finding("settings", "problem", said, fix or "see what it says")], _defaults()
+        return [Finding("settings", "problem", said, fix or "see what it says")], Settings()
     jobs = ", ".join(sorted(settings.jobs)) or "no job yet"
     return [Finding("settings", "ok", f"{file}: {jobs}; {settings.deployment.kind}")], settings
-
-
-def _defaults() -> Settings:
-    return Settings(DeploymentSettings(), BrokerSettings(), SparkSettings(), {})
 
 
 def _show(found: Sequence[Finding]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from pipelines.config import WrongSettings, load, parse, variable_of
 from pipelines.job_loop import control_settings
@@ -48,7 +49,7 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ),
         ("mode = 'aply'", "line 8: job.orders.mode: must be one of observe, recommend, apply, got 'aply'"),
         ("confidence = 1.5", "line 8: job.orders.confidence: must be at most 0.9999, got 1.5"),
-        ("confidence = nan", "line 8: job.orders.confidence: must be finite"),
+        ("confidence = nan", "line 8: job.orders.confidence: must be a finite number"),
         ("scale_out_max = 2.5", "line 8: job.orders.scale_out_max: must be a whole number, got 2.5"),
         ("scale_out_max = true", "line 8: job.orders.scale_out_max: must be a whole number, got True"),
         ("scale_out = 9", "line 8: job.orders.scale_out: needs scale_out_min <= scale_out <= scale_out_max"),
@@ -59,8 +60,8 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("consumer_group = 'done'", "line 8: job.orders.consumer_group: goes with attach = true"),
         ("outputs = {out = 'orders'}", "line 8: job.orders.outputs: the topic 'orders' is also an input"),
         ("outputs = {out = 'files:out'}", "line 8: job.orders.outputs: out = 'files:out' needs an absolute"),
-        ("outputs = {out = 3}", "line 8: job.orders.outputs: must be a table of strings"),
-        ("checkpoint = ''", "line 8: job.orders.checkpoint: must be a string that is not empty"),
+        ("outputs = {out = 3}", "line 8: job.orders.outputs: out: must be a string, got 3"),
+        ("checkpoint = ''", "line 8: job.orders.checkpoint: must not be empty"),
         ("failure_kinds = []", "line 8: job.orders.failure_kinds: names none"),
         ("outputs = {out = 'a lerts'}", "line 8: job.orders.outputs: out = 'a lerts' is no name for a topic"),
         ("outputs = {out = ''}", "line 8: job.orders.outputs: out = '' is no name for a topic"),
@@ -224,7 +225,7 @@ def test_broken_toml_and_a_missing_file_are_one_sentence(tmp_path: Path) -> None
 
 def test_settings_are_frozen() -> None:
     orders = parse(ORDERS, environment={}).jobs["orders"]
-    with pytest.raises(AttributeError):
-        orders.mode = "apply"  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        orders.mode = "apply"
     with pytest.raises(TypeError):
         orders.inputs["more"] = "topics"  # type: ignore[index]

@@ -394,11 +394,11 @@ class TestCopies:
         ):
             carried_out(office.desk, "drill", "orders", kinds=["driver_kill", "node_loss"], rates_rps=[100.0])
         jobs = office.here._settings.jobs
-        jobs["orders"] = replace(jobs["orders"], failure_kinds=("node_loss",))
+        jobs["orders"] = jobs["orders"].model_copy(update={"failure_kinds": ("node_loss",)})
         with pytest.raises(Misconfigured, match=r"^job\.orders\.failure_kinds: 'node_loss' cannot be"):
             carried_out(office.desk, "drill", "orders", rates_rps=[100.0])
         assert office.world.store.document("orders", "copies") is None
-        jobs["orders"] = replace(jobs["orders"], failure_kinds=("node_loss", "driver_kill"))
+        jobs["orders"] = jobs["orders"].model_copy(update={"failure_kinds": ("node_loss", "driver_kill")})
         lines = []
         done = carried_out(office.desk, "drill", "orders", say=lines.append, rates_rps=[100.0])
         assert [row["kind"] for row in done["drills"]] == ["driver_kill"]
@@ -414,7 +414,7 @@ class TestCopies:
         office.launched()
         carried_out(office.desk, "launch", "clicks")
         jobs = office.here._settings.jobs
-        jobs["orders"] = replace(jobs["orders"], allow_live_drills=True)
+        jobs["orders"] = jobs["orders"].model_copy(update={"allow_live_drills": True})
         order = {"kinds": ["driver_kill", "broker_restart"], "scale_outs": [1], "rates_rps": [100.0]}
         with pytest.raises(Unsafe, match=r"job\.clicks\.allow_live_drills is false.*broker_restart"):
             carried_out(office.desk, "drill", "orders", live=live, **order)
@@ -447,7 +447,7 @@ class TestCopies:
     def test_a_series_on_the_live_job_has_an_end(self, office):
         office.launched()
         jobs = office.here._settings.jobs
-        jobs["orders"] = replace(jobs["orders"], allow_live_drills=True)
+        jobs["orders"] = jobs["orders"].model_copy(update={"allow_live_drills": True})
         order = {"kinds": ["driver_kill", "executor_kill"], "repeats": 11, "live": True}
         with pytest.raises(Misconfigured, match=r"drill\.repeats: makes 22 drills .* may hold 20"):
             carried_out(office.desk, "drill", "orders", **order)
@@ -466,7 +466,7 @@ class TestCopies:
         monkeypatch.setattr(desk_drills, "run_drill", drilled)
         monkeypatch.setattr(timetable, "blackout", window)
         monkeypatch.setattr(
-            Means, "job", lambda self, order: replace(hurt(self, order), allow_live_drills=True)
+            Means, "job", lambda self, order: hurt(self, order).model_copy(update={"allow_live_drills": True})
         )
         lines = []
         done = carried_out(office.desk, "drill", "orders", live=True, say=lines.append)

@@ -359,7 +359,7 @@ def test_a_check_that_breaks_or_hangs_does_not_hide_the_others(project):
     def broken(patient):
         raise RuntimeError("oh")
 
-    patient = Patient(diagnosis.Settings(*[None] * 4), project / "headroom.toml", project, 0.0)  # type: ignore[arg-type]
+    patient = Patient(diagnosis.Settings(), project / "headroom.toml", project, 0.0)
     found = examined(
         patient,
         {"a": broken, "b": lambda p: [Finding("b", "ok", "fine")], "c": lambda p: time.sleep(5) or []},

@@ -60,7 +60,7 @@ def test_of_two_windows_the_stricter_one_counts():
      "2026-13-01 08:00-09:00", "Mon-Tue-Wed 08:00-09:00", "Mon 24:00-02:00", "Mon 08:00-09:00 sometimes", ""],
 )  # fmt: skip
 def test_a_window_that_is_none_is_told_with_an_example(window):
-    with pytest.raises(Misconfigured, match=r"job\.orders\.blackouts.*(Mon-Fri 08:00-18:00|not empty)"):
+    with pytest.raises(Misconfigured, match=r"job\.orders\.blackouts.*(Mon-Fri 08:00-18:00|not be empty)"):
         job(f'blackouts = ["{window}"]')
 
 

@@ -106,7 +106,7 @@ def deployments(owner: Owner, spark: NoSpark | None = None, **settings: Any) -> 
         owner,
         spark or NoSpark(owner),
         Brokers("h:1"),
-        settings=replace(SETTINGS, **settings),  # type: ignore[arg-type]
+        settings=SETTINGS.model_copy(update=settings),
     )
 
 
