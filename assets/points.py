@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from models import codec
 from models.probing import Result, State
 from profiling_jobs.ports import Store
 from profiling_jobs.probing import profiling_record
@@ -80,7 +81,9 @@ class Search:
     def _kept(self) -> tuple[str, State | None]:
         document = self._store.document(self._job, profiling_record.DOCUMENT)
         return (
-            ("", None) if document is None else (str(document["session"]), State.from_json(document["state"]))
+            ("", None)
+            if document is None
+            else (str(document["session"]), codec.from_json(State, document["state"]))
         )
 
     def _numbers(self) -> dict[tuple[str, int], str]:

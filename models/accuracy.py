@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from .arguments import Array, number, numbers
 from .drift import Drift
-from .quantities import Interval, Json, Misuse, Unknown
+from .quantities import Interval, Misuse, Unknown
 from .series import Grid
 
 __all__ = ["coverage", "pinball", "wape", "score", "Score", "Issued", "Drift"]
@@ -52,6 +52,7 @@ class Forecasting(Protocol):
 class Issued:
     """A forecast as it was made, small enough to keep until its horizon is over."""
 
+    schema: ClassVar[int] = 1
     made_at_s: float
     step_s: float
     mid: tuple[float, ...]
@@ -71,29 +72,6 @@ class Issued:
     def over_at_s(self) -> float:
         """When can it be scored?"""
         return self.made_at_s + self.step_s * len(self.mid)
-
-    def to_json(self) -> dict[str, Any]:
-        """The forecast as plain JSON."""
-        p = self.peak
-        return {
-            "schema": 1,
-            "made_at_s": self.made_at_s,
-            "step_s": self.step_s,
-            "mid": list(self.mid),
-            "low": list(self.low),
-            "high": list(self.high),
-            "peak": [p.low, p.mid, p.high, p.confidence],
-            "confidence": self.confidence,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Issued:
-        """The forecast that `to_json` described."""
-        if data.get("schema") != 1:
-            raise Misuse("data", f"must be an issued forecast of schema 1, got {data.get('schema')!r}")
-        mid, low, high = (tuple(float(v) for v in data[x]) for x in ("mid", "low", "high"))
-        at, step, confidence = (float(data[x]) for x in ("made_at_s", "step_s", "confidence"))
-        return cls(at, step, mid, low, high, Interval(*data["peak"]), confidence)
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .arguments import Array, number, numbers, whole
 from .downtime_priors import DowntimePrior, downtime_priors
-from .quantities import EVENT_KINDS, Interval, Json, Misuse, RecoveryEvent
+from .quantities import EVENT_KINDS, Interval, Misuse, RecoveryEvent
 from .students_quantiles import student_quantiles
 
 CONTRADICTED = 2.0
@@ -69,6 +69,7 @@ class Seen:
 class DowntimeModel:
     """The downtime of every kind of event, as a distribution."""
 
+    schema: ClassVar[int] = 1
     priors: Mapping[str, DowntimePrior] = field(default_factory=downtime_priors)
     seen: Mapping[str, Seen] = field(default_factory=dict)
 
@@ -146,26 +147,6 @@ class DowntimeModel:
         learnt = f"learnt from {count} event{'s' * (count != 1)}" if count else "no event seen, prior only"
         never = f", {lost} of them without return" if lost else ""
         return f"{kind}: down {interval.low:.1f}–{interval.high:.1f} s (90 %), {learnt}{never}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "schema": 1,
-            "priors": {kind: asdict(prior) for kind, prior in self.priors.items()},
-            "seen": {kind: asdict(seen) for kind, seen in self.seen.items()},
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> DowntimeModel:
-        """The model that was written."""
-        if data.get("schema") != 1:
-            raise Misuse("data", f"must be a downtime model of schema 1, got schema {data.get('schema')!r}")
-        try:
-            priors = {kind: DowntimePrior(**prior) for kind, prior in data["priors"].items()}
-            seen = {kind: Seen(**shown) for kind, shown in data["seen"].items()}
-        except (KeyError, TypeError, AttributeError) as wrong:
-            raise Misuse("data", f"is not a downtime model: {wrong!r}") from wrong
-        return cls(priors=priors, seen=seen)
 
     def _posterior(self, kind: str) -> tuple[float, float, float]:
         """Mean and scale of log(D + 1 s) of the next event, and the degrees of freedom."""

@@ -21,10 +21,10 @@ import bisect
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 from .arguments import number, numbers
-from .quantities import Json, Misuse
+from .quantities import Misuse
 
 FALSE_ALARMS_PER_1000 = 0.01  # judgement: at one number per quarter of an hour, one in three years
 REFERENCE_SHIFT = 0.5  # k: best for a shift of one standard deviation (Page 1954)
@@ -37,6 +37,7 @@ _NORMAL = NormalDist()
 class Drift:
     """What was seen so far, and whether it has drifted. Frozen: `update` returns the next state."""
 
+    schema: ClassVar[int] = 1
     false_alarms_per_1000: float = FALSE_ALARMS_PER_1000
     remembered: tuple[float, ...] = ()
     """The first numbers seen, in rising order."""
@@ -96,29 +97,3 @@ class Drift:
                 elif len(known) < MOST_REMEMBERED:
                     bisect.insort(known, value)
         return Drift(self.false_alarms_per_1000, tuple(known), seen, up, down, at)
-
-    def to_json(self) -> dict[str, Any]:
-        """The state as plain JSON."""
-        return {
-            "schema": 1,
-            "false_alarms_per_1000": self.false_alarms_per_1000,
-            "remembered": list(self.remembered),
-            "seen": self.seen,
-            "up": self.up,
-            "down": self.down,
-            "drifted_at": self.drifted_at,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Drift:
-        """The state that `to_json` described."""
-        if data.get("schema") != 1:
-            raise Misuse("data", f"must be a drift state of schema 1, got {data.get('schema')!r}")
-        return cls(
-            float(data["false_alarms_per_1000"]),
-            tuple(float(v) for v in data["remembered"]),
-            int(data["seen"]),
-            float(data["up"]),
-            float(data["down"]),
-            data["drifted_at"],
-        )

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import codec
 from .arguments import Array, number, whole
 from .clusters import ALL_NORMAL, Clusters, two_clusters
 from .quantities import Interval, Json, Measurement, Misuse, Unknown
@@ -45,6 +46,7 @@ class Capacity(Protocol):
 class LatencyModel:
     """Latency over utilisation and scale-out, and what of it is normal."""
 
+    schema: ClassVar[int] = 1
     measurements: tuple[Measurement, ...]
     """Those with a latency, at scale-outs of known capacity; the others say nothing here."""
     capacity: Any
@@ -149,34 +151,18 @@ class LatencyModel:
     def _at(self, u: float, *, column: int) -> float:
         return float(np.interp(u, [k[0] for k in self.knots], [k[column] for k in self.knots]))
 
-    def to_json(self) -> dict[str, Any]:
-        """The model as plain JSON, the capacity it was fitted with included."""
-        bounded = math.isfinite(self.clusters.normal_up_to_ms)
-        return {
-            "schema": 1,
-            "measurements": [asdict(m) for m in self.measurements],
-            "capacity": self.capacity.to_json(),
-            "clusters": [self.clusters.normal_up_to_ms, self.clusters.abnormal_from_ms] if bounded else None,
-            "slope": self.slope,
-            "knots": [list(k) for k in self.knots],
-        }
-
     @classmethod
     def from_json(cls, data: Json, capacity: Capacity | None = None) -> Self:
-        """The model that `to_json` wrote; `capacity` replaces the one it was fitted with."""
-        if data.get("schema") != 1:
-            raise Misuse("data", f"must be a latency model of schema 1, got {data.get('schema')!r}")
+        """The model that was written; `capacity` replaces the one it was fitted with."""
+        if data.get("schema") != cls.schema:
+            raise Misuse("data.schema", f"must be {cls.schema}, got {data.get('schema')!r}")
         if capacity is None:
             from .capacity import CapacityModel
 
             capacity = CapacityModel.from_json(data["capacity"])
-        return cls(
-            tuple(Measurement(**m) for m in data["measurements"]),
-            capacity,
-            Clusters(*data["clusters"]) if data["clusters"] else ALL_NORMAL,
-            float(data["slope"]),
-            tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in data["knots"]),
-        )
+        unbounded = data.get("clusters") is None  # as the first versions wrote it
+        data = {**data, "clusters": codec.to_json(ALL_NORMAL)} if unbounded else data
+        return codec.from_json(cls, data, capacity=capacity)
 
 
 def _utilisation(rate_rps: float, capacity: Interval | Unknown) -> float | None:

@@ -342,7 +342,7 @@ class Lease:
 class Store(Protocol):
     """What must not be forgotten. Every write is durable when it returns.
 
-    Mappings are plain JSON, infinities allowed; what is not, is Misuse (models.plain_json).
+    Mappings are plain JSON, infinities allowed; what is not, is Misuse (models.codec).
     """
 
     def record_evaluation(

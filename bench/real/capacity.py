@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench import Figure
+from models import codec
 from models.capacity import CapacityModel
 from models.probing import Estimate, estimates
 from models.probing import Settings as Search
@@ -83,7 +84,7 @@ def search(
         "estimates": {str(size): _told(one) for size, one in estimates(state).items()},
         "measurements": [] if isinstance(kept, Unknown) else [dict(vars(one)) for one in kept],
         "overheads_s": {} if isinstance(overheads, Unknown) else {str(k): v for k, v in overheads.items()},
-        "probes": [one.to_json() for one in state.results],
+        "probes": codec.to_json(state.results),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from typing import Any
 
 from bench import Figure
+from models import codec
 from profiling_jobs.probing.copies import Copy
 
 from . import capacity
@@ -63,7 +64,7 @@ def _size(lab: Lab, copy: Copy, *, together: int) -> Generator[None, None, None]
             lab.say(f"{_piece(size, share)}, {rate:,.0f} records/s: {stretch_s:.0f} s")
             began_s = lab.now_s
             result = yield from lab.probe(copy, rate, probe_s=stretch_s).steps()
-            told.append(result.to_json() | {"seconds": lab.now_s - began_s, "stretch_s": stretch_s})
+            told.append(codec.to_json(result) | {"seconds": lab.now_s - began_s, "stretch_s": stretch_s})
             lab.say(f"{_piece(size, share)}: {result.verdict} {result.reason}")
             if result.verdict == "not sustained" or (result.sustained and stretch_s >= lengths.sustain_s):
                 break

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
+from .. import codec
 from ..arguments import Array, whole
 from ..quantities import Interval, Json, Measurement, Misuse, Unknown
 from .brackets import CONTRADICTION, Evidence, checked, gather
@@ -201,7 +202,7 @@ class CapacityModel:
             "forms": list(self.candidates),
             "tasks": self.tasks,
             "form": self.form,
-            "measurements": [asdict(m) for m in self.measurements],
+            "measurements": codec.to_json(self.measurements),
         }
 
     @classmethod
@@ -211,7 +212,11 @@ class CapacityModel:
             raise Misuse(
                 "data", f"is not a capacity model of schema 1: {data.get('model')!r}, {data.get('schema')!r}"
             )
-        return cls.fit([Measurement(**m) for m in data["measurements"]], data["forms"], tasks=data["tasks"])
+        return cls.fit(
+            codec.from_json(tuple[Measurement, ...], data["measurements"], name="measurements"),
+            data["forms"],
+            tasks=data["tasks"],
+        )
 
 
 def _interval(low: float, mid: float, high: float) -> Interval:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from models import codec
 from models.observation import Observation
 from models.quantities import Interval, Unknown
-
-from .records import plain
 
 if TYPE_CHECKING:
     from models.optimise.engine import Engine
@@ -95,7 +94,7 @@ def decided(decision: Decision, *, at_s: float, current: int, models_version: st
         reason=decision.reason,
         alarm=decision.alarm or "",
         models_version=models_version,
-        verdicts=tuple(plain(v.to_json()) for v in getattr(decision, "verdicts", ())),
+        verdicts=tuple(codec.readable(v) for v in getattr(decision, "verdicts", ())),
     )
 
 

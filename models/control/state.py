@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
-from models.quantities import Json, Misuse, Unknown
+from models.codec import GIVEN
+from models.quantities import Unknown
 
 from ..wording import executors
 from .deciding import Decided
 from .directives import Directives
-from .records import plain, restore_fields
 from .settings import Settings
 from .window import Window
 
@@ -142,7 +142,8 @@ class Stretch:
 class State:
     """Control's memory of one job. `recovering` and `last_decision` are what `headroom explain` reads."""
 
-    settings: Settings
+    schema: ClassVar[int] = SCHEMA
+    settings: Settings = field(metadata=GIVEN)
     directives: Directives = NO_DIRECTIVES
     stepped_at_s: float = -math.inf
     observed_at_s: float = -math.inf
@@ -183,16 +184,3 @@ class State:
     def with_settings(self, settings: Settings) -> State:
         """The same memory under settings and models read anew."""
         return replace(self, settings=settings)
-
-    def to_json(self) -> dict[str, Any]:
-        """The memory in plain JSON types; settings are not part of it."""
-        kept = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "settings"}
-        return {"schema": SCHEMA, **kept}
-
-    @classmethod
-    def from_json(cls, data: Json, *, settings: Settings) -> State:
-        """The memory that was written, under the settings of now."""
-        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, Mapping) else data
-            raise Misuse("state", f"schema {found!r} cannot be read by this version, which reads {SCHEMA}")
-        return cls(settings=settings, **restore_fields(cls, data, name="state", without=("settings",)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from ..promise import Promise
 from ..quantities import Interval, Unknown
@@ -72,15 +72,12 @@ class Verdict:
         """What speaks against it apart from these conditions."""
         return tuple(e for e in self.excuses if e.condition not in conditions)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; null stands for "not within the forecast"."""
-        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True)
 class Decision:
     """The size to take now, with a verdict on every other one."""
 
+    schema: ClassVar[int] = 1
     current: int
     scale_out: int | Unknown
     feasible: bool
@@ -96,27 +93,10 @@ class Decision:
     notes: tuple[str, ...] = ()
     """What was not judged, and why."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; null stands for "not within the forecast"."""
-        return {"schema": 1, **plain(self), "verdicts": [v.to_json() for v in self.verdicts]}
-
     def of(self, scale_out: int) -> Verdict | Unknown:
         """What was found about this size?"""
         found = [v for v in self.verdicts if v.scale_out == scale_out]
         return found[0] if found else Unknown(f"{executors(scale_out, 'were')} not among the candidates")
-
-
-def plain(value: Any) -> Any:
-    """JSON types only: an Unknown says so with its reason, an infinite number is null."""
-    if isinstance(value, Unknown):
-        return {"unknown": value.reason}
-    if isinstance(value, Verdict | Decision | Interval | Excuse | ChangeCost):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, tuple | list):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
 
 
 def rate(rps: float) -> str:

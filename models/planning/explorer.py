@@ -20,12 +20,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from ..arguments import Array, number, whole
-from ..quantities import Interval, Json, Misuse, Unknown
+from ..quantities import Interval, Misuse, Unknown
 from .plane import SlotMeasurement
 from .surface import DISTINCT_BELOW, MARGIN, Plan
 
@@ -60,6 +60,7 @@ class Stop:
 class Explorer:
     """The state of an exploration: the space, the target, and every run so far (None: an invalid probe)."""
 
+    schema: ClassVar[int] = 1
     slots: tuple[int, int]
     memory_mb: tuple[float, ...]
     target_rps: float
@@ -195,25 +196,3 @@ class Explorer:
         memory = m / largest if len(self.memory_mb) > 1 else np.zeros(len(m))
         shapes = (s / most, np.sqrt(s / most), np.log1p(s) / math.log1p(most))
         return np.column_stack([np.ones(len(s)), memory, *shapes])
-
-    def to_json(self) -> dict[str, Any]:
-        """The state as plain JSON."""
-        return {
-            "schema": 1,
-            "slots": list(self.slots),
-            "memory_mb": list(self.memory_mb),
-            "target_rps": self.target_rps,
-            "margin": self.margin,
-            "most_runs": self.most_runs,
-            "runs": [list(r) for r in self.runs],
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The exploration that `to_json` wrote."""
-        if data.get("schema") != 1:
-            raise Misuse("data", f"must be an exploration of schema 1, got {data.get('schema')!r}")
-        low, high = data["slots"]
-        runs = tuple((int(s), float(m), None if rate is None else float(rate)) for s, m, rate in data["runs"])
-        memory = tuple(float(m) for m in data["memory_mb"])
-        return cls((low, high), memory, data["target_rps"], data["margin"], data["most_runs"], runs)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
+from .. import codec
 from ..arguments import number
 from ..quantities import Interval, Json, Misuse, Unknown
 from .plane import CONFIDENCE, FORMS, Plane, SlotMeasurement
@@ -127,7 +128,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The measurements as plain JSON; everything else follows from them."""
-        return {"schema": 1, "model": "slots", "measurements": [asdict(m) for m in self.measurements]}
+        return {"schema": 1, "model": "slots", "measurements": codec.to_json(self.measurements)}
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
@@ -136,4 +137,4 @@ class Plan:
             raise Misuse(
                 "data", f"must be a slot plan of schema 1, got {data.get('model')!r}, {data.get('schema')!r}"
             )
-        return cls.fit(SlotMeasurement(**m) for m in data["measurements"])
+        return cls.fit(codec.from_json(tuple[SlotMeasurement, ...], data["measurements"]))

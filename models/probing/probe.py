@@ -8,10 +8,10 @@ value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal
 
 from ..arguments import number, whole
-from ..quantities import Json, Misuse
+from ..quantities import Misuse
 
 Verdict = Literal["sustained", "not sustained", "invalid"]
 VERDICTS: tuple[Verdict, ...] = ("sustained", "not sustained", "invalid")
@@ -42,15 +42,6 @@ class Probe:
     def executor_seconds(self) -> float:
         """What does it cost? Executors × (warm-up + watching)."""
         return self.scale_out * (self.warm_up_s + self.probe_s)
-
-    def to_json(self) -> dict[str, Any]:
-        """The probe as plain JSON."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The probe again."""
-        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -126,12 +117,3 @@ class Result:
     def duration_s(self) -> float:
         """For how long it was watched: twice as long as planned where the first half decided nothing."""
         return self.probe.probe_s if self.measured_s is None else self.measured_s
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return dict(vars(self)) | {"probe": self.probe.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The result again."""
-        return cls(**(dict(data) | {"probe": Probe.from_json(data["probe"])}))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Literal
 
 from ..arguments import number, whole
-from ..quantities import Json, Misuse
+from ..quantities import Misuse
 
 Strategy = Literal["adaptive", "stepped"]
 STRATEGIES: tuple[Strategy, ...] = ("adaptive", "stepped")
@@ -64,7 +64,6 @@ class Settings:
     retries: int = RETRIES
     most_probes: int = MOST_PROBES
     drift: float = DRIFT
-    guesses: tuple[tuple[int, float], ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -99,12 +98,19 @@ class Settings:
             pairs = sorted(
                 (whole("first_guess", s), number("first_guess", r, above=0.0)) for s, r in guess.items()
             )
-            put("guesses", tuple(pairs))
             put("first_guess", dict(pairs))
         elif guess is not None:
-            put("guesses", ((1, number("first_guess", guess, above=0.0)),))
+            number("first_guess", guess, above=0.0)
         if self.strategy == "stepped":
             _ = self.grid
+
+    @property
+    def guesses(self) -> tuple[tuple[int, float], ...]:
+        """(Scale-out, first guess of its capacity), the smallest first."""
+        guess = self.first_guess
+        if isinstance(guess, Mapping):
+            return tuple(guess.items())
+        return () if guess is None else ((1, float(guess)),)
 
     @property
     def grid(self) -> tuple[float, float]:
@@ -117,19 +123,3 @@ class Settings:
     def cap_rps(self) -> float:
         """The highest rate that may be asked of the source."""
         return float("inf") if self.highest_rate_rps is None else self.highest_rate_rps
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings as plain JSON; keys of a guess become texts."""
-        data = {k: v for k, v in vars(self).items() if k != "guesses"}
-        data["scale_outs"] = list(self.scale_outs)
-        if isinstance(self.first_guess, Mapping):
-            data["first_guess"] = {str(s): r for s, r in self.first_guess.items()}
-        return data
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The settings again."""
-        given = dict(data)
-        if isinstance(given.get("first_guess"), Mapping):
-            given["first_guess"] = {int(s): r for s, r in given["first_guess"].items()}
-        return cls(**given)

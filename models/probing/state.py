@@ -9,9 +9,9 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import ClassVar
 
-from ..quantities import Json, Measurement, Misuse
+from ..quantities import Measurement
 from .brackets import Bracket, believed, bracket_of
 from .probe import Probe, Result
 from .settings import Settings
@@ -31,6 +31,7 @@ class Done:
 class State:
     """A search at one point. Immutable; `tell` gives the next one. JSON both ways at any point."""
 
+    schema: ClassVar[int] = 1
     settings: Settings
     known: tuple[Measurement, ...] = ()
     results: tuple[Result, ...] = ()
@@ -105,29 +106,3 @@ class State:
                 if max(one, two) <= SAME_RATE * min(one, two) and min(one, two) > reached:
                     limit = min(limit, REACHABLE * min(one, two))
         return limit
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything needed to go on, as plain JSON."""
-        return {
-            "schema": 1,
-            "settings": self.settings.to_json(),
-            "known": [dict(vars(m)) for m in self.known],
-            "results": [r.to_json() for r in self.results],
-            "pending": [p.to_json() for p in self.pending],
-            "done": self.done,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """The same search at the same point."""
-        if data.get("schema") != 1:
-            raise Misuse(
-                "data", f"is no state of a search that this version can read: {data.get('schema')!r}"
-            )
-        return cls(
-            settings=Settings.from_json(data["settings"]),
-            known=tuple(Measurement(**m) for m in data["known"]),
-            results=tuple(Result.from_json(r) for r in data["results"]),
-            pending=tuple(Probe.from_json(p) for p in data["pending"]),
-            done=data["done"],
-        )

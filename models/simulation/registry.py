@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..arguments import whole
-from ..plain_json import read, written
+from ..codec import dumps, loads
 from ..quantities import Unknown
 from .refusals import Refused
 
@@ -31,7 +31,7 @@ class Version:
     @property
     def document(self) -> Any:
         """As it was written."""
-        return read(self.text)
+        return loads(self.text)
 
 
 @dataclass
@@ -50,7 +50,7 @@ class MemoryRegistry:
     def register(
         self, name: str, document: Mapping[str, Any], *, tags: Mapping[str, str], picture: bytes, about: str
     ) -> Version:
-        text = written("document", document)
+        text = dumps("document", document)
         with self._turn:
             model = self._models.setdefault(name, _Model())
             made = Version(name, len(model.versions) + 1, text, dict(tags), picture, about)

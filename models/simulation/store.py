@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..arguments import whole
-from ..plain_json import read, written
+from ..codec import dumps, loads
 from ..quantities import Measurement, Misuse, RecoveryEvent
 
 
@@ -47,7 +47,7 @@ class MemoryStore:
     def record_evaluation(
         self, job: str, *, interval: int, at_s: float, evaluation: Mapping[str, Any]
     ) -> bool:
-        text = written("evaluation", evaluation)
+        text = dumps("evaluation", evaluation)
         with self._turn:
             kept = self._job(job).evaluations
             if interval in kept:
@@ -62,7 +62,7 @@ class MemoryStore:
         with self._turn:
             kept = self._job(job).evaluations
             found = sorted((at_s, i, text) for i, (at_s, text) in kept.items() if since_s <= at_s <= until_s)
-        return tuple((at_s, read(text)) for at_s, _, text in found[-newest:])
+        return tuple((at_s, loads(text)) for at_s, _, text in found[-newest:])
 
     def forget_evaluations(self, job: str, *, before_s: float) -> int:
         with self._turn:
@@ -75,12 +75,12 @@ class MemoryStore:
     def control(self, job: str) -> Any:
         with self._turn:
             kept = self._job(job)
-            return None if kept.control is None else replace(kept.control, state=read(kept.state))
+            return None if kept.control is None else replace(kept.control, state=loads(kept.state))
 
     def save_control(self, control: Any, *, expected_epoch: int | None) -> bool:
         if expected_epoch is not None and control.epoch < expected_epoch:
             raise Misuse("control.epoch", f"must not go back from {expected_epoch} to {control.epoch}")
-        text = written("control.state", control.state)
+        text = dumps("control.state", control.state)
         with self._turn:
             kept = self._job(control.job)
             if expected_epoch != (None if kept.control is None else kept.control.epoch):
@@ -156,23 +156,23 @@ class MemoryStore:
             return tuple((key, at_s, kept[key][1]) for at_s, key in ordered)
 
     def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
-        text = written("details", details)
+        text = dumps("details", details)
         with self._turn:
             self._job(job).events[event.failed_at_s, event.kind] = (event, text)
 
     def events(self, job: str) -> tuple[tuple[RecoveryEvent, Mapping[str, Any]], ...]:
         with self._turn:
-            return tuple((event, read(text)) for _, (event, text) in sorted(self._job(job).events.items()))
+            return tuple((event, loads(text)) for _, (event, text) in sorted(self._job(job).events.items()))
 
     def save_document(self, job: str, name: str, document: Mapping[str, Any]) -> None:
-        text = written(name, document)
+        text = dumps(name, document)
         with self._turn:
             self._job(job).documents[name] = text
 
     def document(self, job: str, name: str) -> Mapping[str, Any] | None:
         with self._turn:
             text = self._job(job).documents.get(name)
-        return None if text is None else read(text)
+        return None if text is None else loads(text)
 
 
 def _entry(what: str, who: str, why: str, at_s: float) -> dict[str, Any]:

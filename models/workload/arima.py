@@ -21,8 +21,11 @@ numbers of JSON, and the back-test runs exactly what the live forecast runs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .. import codec
 from ..arguments import Array
 from ..quantities import Json
 from .fourier import NO_CURVE, Fourier
@@ -31,6 +34,8 @@ from .recursion import Recursion
 
 CLIPPED, ALLOWANCE, MOVED = 3.0, 0.5, 12.0  # Page's sums: ½ is best for shifts of one σ; 12 by the text above
 FAR_OFF = 3.0  # usual deviations of u from its level; one value in 400
+
+STATE = ("at", "w", "e", "level", "moved", "sums", "since", "errors", "missing", "since_gap")
 
 
 class Arima:
@@ -189,50 +194,21 @@ class Arima:
             left = (self.level or 0.0) + np.cumsum(left)
         return left + self.curve.at(self.at, steps)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Coefficients, curve and state as plain JSON."""
-        r = self.recursion
         return {
             "kind": self.kind,
-            "recursion": {
-                "ar": list(r.ar),
-                "ma": list(r.ma),
-                "differenced": r.differenced,
-                "intercept": r.intercept,
-                "deviation": r.deviation,
-            },
-            "curve": self.curve.to_json(),
-            "state": {
-                "at": self.at,
-                "w": list(self.w),
-                "e": list(self.e),
-                "level": self.level,
-                "moved": self.moved,
-                "sums": list(self.sums),
-                "since": list(self.since),
-                "errors": list(self.errors),
-                "missing": self.missing,
-                "since_gap": self.since_gap,
-            },
+            "recursion": codec.to_json(self.recursion),
+            "curve": codec.to_json(self.curve),
+            "state": {name: codec.to_json(getattr(self, name)) for name in STATE},
         }
 
     @classmethod
     def from_json(cls, data: Json) -> Arima:
         """The candidate as it was when `to_json` was called."""
-        r, state = data["recursion"], data["state"]
-        result = cls(
-            Recursion(
-                tuple(r["ar"]),
-                tuple(r["ma"]),
-                bool(r["differenced"]),
-                float(r["intercept"]),
-                float(r["deviation"]),
-            ),
-            Fourier.from_json(data["curve"]),
-        )
-        result.at, result.level = int(state["at"]), state["level"]
-        result.w, result.e = list(state["w"]), list(state["e"])
-        result.moved, result.sums = float(state["moved"]), list(state["sums"])
-        result.since, result.errors = list(state["since"]), list(state["errors"])
-        result.missing, result.since_gap = int(state.get("missing", 0)), int(state.get("since_gap", 0))
+        recursion = codec.from_json(Recursion, data["recursion"], name="recursion")
+        result = cls(recursion, codec.from_json(Fourier, data["curve"], name="curve"))
+        for name, value in data["state"].items():
+            if name in STATE:
+                setattr(result, name, list(value) if isinstance(value, list) else value)
         return result

@@ -45,10 +45,6 @@ class Candidate(Protocol):
         """What comes in the next `steps` steps?"""
         ...
 
-    def to_json(self) -> dict[str, object]:
-        """Coefficients and state as plain JSON."""
-        ...
-
 
 @dataclass(frozen=True)
 class BacktestError:

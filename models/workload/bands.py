@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arguments import Array
-from ..quantities import Interval, Json
+from ..quantities import Interval
 from ..students_quantiles import student_quantiles
 from .backtest import Plan, Trial
 
@@ -57,25 +57,6 @@ class Spread:
         """The same of a forecast that begins so many steps after the newest observation."""
         horizon = self.trajectories.shape[1]
         return replace(self, trajectories=_extended(self.trajectories, horizon + steps)[:, steps:])
-
-    def to_json(self) -> dict[str, object]:
-        """The trajectories as plain JSON."""
-        return {
-            "trajectories": self.trajectories.tolist(),
-            "peaks": self.peaks.tolist(),
-            "proportional": self.proportional,
-            "floor_rps": self.floor_rps,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Spread:
-        """The spread that `to_json` described."""
-        return cls(
-            np.array(data["trajectories"]),
-            np.array(data["peaks"]),
-            bool(data["proportional"]),
-            float(data["floor_rps"]),
-        )
 
 
 def spread(trial: Trial, where: Plan, *, horizon: int, history: Array, seed: int) -> Spread:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import codec
 from ..arguments import Array, number, numbers, whole
-from ..quantities import Interval, Json, Misuse, Unknown
+from ..quantities import Interval, Json, Misuse
 from ..recurrence import recurrence, recurs
 from ..series import periods, profile
 from . import backtest, bands, fitting
@@ -132,10 +133,10 @@ class Forecaster:
             "step_s": self.step_s,
             "steps": self.steps,
             "seed": self.seed,
-            "model": self._model.to_json(),
-            "spread": self._spread.to_json(),
+            "model": codec.to_json(self._model),
+            "spread": codec.to_json(self._spread),
             "why": self.why,
-            "backtest": {name: _error_to_json(error) for name, error in self.backtest.items()},
+            "backtest": codec.to_json(self.backtest),
         }
 
     @classmethod
@@ -143,14 +144,18 @@ class Forecaster:
         """The forecaster as it was when `to_json` was called."""
         if data.get("schema") != SCHEMA:
             raise Misuse("data", f"must be a forecaster of schema {SCHEMA}, got {data.get('schema')!r}")
+        errors = {
+            name: {**error, "wape": {"unknown": error["wape_unknown"]}} if error["wape"] is None else error
+            for name, error in data["backtest"].items()  # null: as the first versions wrote an unknown
+        }
         return cls(
             step_s=float(data["step_s"]),
             steps=int(data["steps"]),
             seed=int(data["seed"]),
-            model=_KINDS[data["model"]["kind"]].from_json(data["model"]),
-            spread=bands.Spread.from_json(data["spread"]),
+            model=codec.from_json(_KINDS[data["model"]["kind"]], data["model"], name="model"),
+            spread=codec.from_json(bands.Spread, data["spread"], name="spread"),
             why=str(data["why"]),
-            errors={name: _error_from_json(error) for name, error in data["backtest"].items()},
+            errors=codec.from_json(dict[str, BacktestError], errors, name="backtest"),
         )
 
 
@@ -268,20 +273,3 @@ def _settled(winner: Candidate, values: Array) -> Candidate:
         fresh = LastValue()
     fresh.see(values)
     return fresh
-
-
-def _error_to_json(error: BacktestError) -> dict[str, Any]:
-    wape = None if isinstance(error.wape, Unknown) else error.wape
-    reason = error.wape.reason if isinstance(error.wape, Unknown) else None
-    return {
-        "mae_rps": error.mae_rps,
-        "wape": wape,
-        "wape_unknown": reason,
-        "origins": error.origins,
-        "steps": error.steps,
-    }
-
-
-def _error_from_json(data: Json) -> BacktestError:
-    wape = Unknown(str(data["wape_unknown"])) if data["wape"] is None else float(data["wape"])
-    return BacktestError(float(data["mae_rps"]), wape, int(data["origins"]), int(data["steps"]))

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arguments import Array
-from ..quantities import Json
 
 HARMONICS = (
     1,
@@ -46,23 +45,6 @@ class Fourier:
             return np.zeros(steps)
         result: Array = _columns(first, steps, self.periods, self.harmonics) @ np.array(self.coefficients)
         return result
-
-    def to_json(self) -> dict[str, object]:
-        """The curve as plain JSON."""
-        return {
-            "periods": list(self.periods),
-            "harmonics": list(self.harmonics),
-            "coefficients": list(self.coefficients),
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> Fourier:
-        """The curve that `to_json` described."""
-        return cls(
-            tuple(int(p) for p in data["periods"]),
-            tuple(int(k) for k in data["harmonics"]),
-            tuple(float(c) for c in data["coefficients"]),
-        )
 
 
 NO_CURVE = Fourier((), (), ())

@@ -11,25 +11,24 @@ A missing value is replaced by what the candidate itself expected, so that a gap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from ..arguments import Array
-from ..quantities import Json
 
 LONG_GAP = 20  # steps; judgement: twice the horizon, and what an average with θ = −0.95 remembers
 ONE_SIDED = 12  # of noise around one level about one value in 4 000 completes such a run
 
 
+@dataclass(kw_only=True)
 class LastValue:
     """The newest observed value, repeated."""
 
-    kind = "last"
-    name = "last value"
-
-    def __init__(self, *, last: float = 0.0) -> None:
-        self.last = last
+    kind: ClassVar[str] = "last"
+    name: ClassVar[str] = "last value"
+    last: float = 0.0
 
     def see(self, values: Array) -> None:
         """Take in what was observed since."""
@@ -41,26 +40,16 @@ class LastValue:
         """What comes in the next `steps` steps?"""
         return np.full(steps, self.last)
 
-    def to_json(self) -> dict[str, object]:
-        """The state as plain JSON."""
-        return {"kind": self.kind, "last": self.last}
 
-    @classmethod
-    def from_json(cls, data: Json) -> LastValue:
-        """The candidate as it was when `to_json` was called."""
-        return cls(last=float(data["last"]))
-
-
+@dataclass(kw_only=True)
 class SeasonalNaive:
     """The value one period ago."""
 
-    kind = "seasonal"
-
-    def __init__(self, *, period: int, ring: Sequence[float] = (), last: float = 0.0) -> None:
-        self.period = period
-        self.ring = list(ring)
-        """The last `period` values, oldest first."""
-        self.last = last
+    kind: ClassVar[str] = "seasonal"
+    period: int
+    ring: list[float] = field(default_factory=list)
+    """The last `period` values, oldest first."""
+    last: float = 0.0
 
     @property
     def name(self) -> str:
@@ -85,30 +74,18 @@ class SeasonalNaive:
             return np.full(steps, self.last)
         return np.resize(np.array(self.ring), steps)
 
-    def to_json(self) -> dict[str, object]:
-        """The state as plain JSON."""
-        return {"kind": self.kind, "period": self.period, "ring": list(self.ring), "last": self.last}
 
-    @classmethod
-    def from_json(cls, data: Json) -> SeasonalNaive:
-        """The candidate as it was when `to_json` was called."""
-        return cls(
-            period=int(data["period"]), ring=[float(v) for v in data["ring"]], last=float(data["last"])
-        )
-
-
+@dataclass(kw_only=True)
 class RecentMedian:
-    """The middle of the newest observed values: what spikes and noise leave standing."""
+    """The median of the newest observed values, which spikes and noise do not move."""
 
-    kind = "median"
-
-    def __init__(self, *, window: int, recent: Sequence[float] = (), run: int = 0, missing: int = 0) -> None:
-        self.window = window
-        self.recent = list(recent)
-        self.run = run
-        """How many values in a row were above (positive) or below (negative) the median before them."""
-        self.missing = missing
-        """Values in a row, up to now."""
+    kind: ClassVar[str] = "median"
+    window: int
+    recent: list[float] = field(default_factory=list)
+    run: int = 0
+    """How many values in a row were above (positive) or below (negative) the median before them."""
+    missing: int = 0
+    """Missing values in a row, up to now."""
 
     @property
     def name(self) -> str:
@@ -147,23 +124,3 @@ class RecentMedian:
     def ahead(self, steps: int) -> Array:
         """What comes in the next `steps` steps?"""
         return np.full(steps, self._middle())
-
-    def to_json(self) -> dict[str, object]:
-        """The state as plain JSON."""
-        return {
-            "kind": self.kind,
-            "window": self.window,
-            "recent": list(self.recent),
-            "run": self.run,
-            "missing": self.missing,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> RecentMedian:
-        """The candidate as it was when `to_json` was called."""
-        return cls(
-            window=int(data["window"]),
-            recent=[float(v) for v in data["recent"]],
-            run=int(data["run"]),
-            missing=int(data.get("missing", 0)),
-        )

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.plain_json import read, written
+from models.codec import dumps, loads
 from models.quantities import Interval, Misuse, Unknown
 from profiling_jobs.learning.model_documents import Document, digest, rebuilt, schema_refused
 
@@ -43,14 +43,14 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
 def envelope(name: str, document: Document) -> tuple[str, str]:
     """The text of document.json, and its digest."""
     body = {"name": name, "document": document}
-    return written("document", {"schema": SCHEMA, **body}), digest(body)
+    return dumps("document", {"schema": SCHEMA, **body}), digest(body)
 
 
 def opened(text: str, *, name: str, expected: str) -> Document | Unknown:
     """The document in the text of a document.json, or why it is not the one that was registered."""
     again = "fit it again and promote the new version"
     try:
-        data = read(text)
+        data = loads(text)
     except (ValueError, RecursionError) as broken:
         return Unknown(f"its document is damaged ({broken}): {again}")
     if not isinstance(data, dict) or not isinstance(data.get("document"), Mapping):

@@ -112,7 +112,8 @@ def parameters(document: Document) -> dict[str, str]:
         found |= {"model": model["model"]["kind"], "why": model["why"]}
         found |= {key: model[key] for key in ("step_s", "steps", "seed")}
     elif kind == "latency":
-        normal = model["clusters"][0] if model["clusters"] else "everything"
+        up_to_ms = model["clusters"]["normal_up_to_ms"]
+        normal = up_to_ms if math.isfinite(up_to_ms) else "everything"
         found |= {"normal_up_to_ms": normal, "slope": model["slope"], "knots": len(model["knots"])}
     else:
         found |= {f"events/{k}": s["returned"] + s["lost"] for k, s in sorted(model["seen"].items())}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.arguments import whole
-from models.plain_json import read, written
+from models.codec import dumps, loads
 from models.quantities import Unknown
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.learning.model_documents import (
@@ -105,7 +105,7 @@ class MlflowRegistry:
                 model_id, {"mlflow.modelVersions": json.dumps([{"name": name, "version": str(version)}])}
             )
             client.set_registered_model_alias(name, NEWEST, str(version))
-        return ModelVersion(name, version, read(written("document", document)), dict(tags))
+        return ModelVersion(name, version, loads(dumps("document", document)), dict(tags))
 
     def promote(self, name: str, version: int, *, alias: str = "champion") -> None:
         """One step in MLflow: readers see the old version or the new one."""

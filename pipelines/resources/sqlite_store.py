@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from models.arguments import whole
-from models.plain_json import read, written
+from models.codec import dumps, loads
 from models.quantities import Measurement, Misuse, RecoveryEvent
 from profiling_jobs.ports import Control, Directive, Lease
 
@@ -52,7 +52,7 @@ class SqliteStore:
     def record_evaluation(
         self, job: str, *, interval: int, at_s: float, evaluation: Mapping[str, Any]
     ) -> bool:
-        blob = zlib.compress(written("evaluation", evaluation).encode())
+        blob = zlib.compress(dumps("evaluation", evaluation).encode())
         with self._file.writing() as connection:
             done = connection.execute(
                 "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?)", (job, int(interval), at_s, blob)
@@ -68,7 +68,7 @@ class SqliteStore:
                 " ORDER BY at_s DESC, interval DESC LIMIT ?",
                 (job, since_s, until_s, whole("limit", limit)),
             ).fetchall()
-        return tuple((at_s, read(zlib.decompress(blob).decode())) for at_s, blob in reversed(rows))
+        return tuple((at_s, loads(zlib.decompress(blob).decode())) for at_s, blob in reversed(rows))
 
     def forget_evaluations(self, job: str, *, before_s: float) -> int:
         with self._file.writing() as connection:
@@ -81,12 +81,12 @@ class SqliteStore:
     def control(self, job: str) -> Control | None:
         with self._file.reading() as connection:
             row = connection.execute("SELECT epoch, state FROM controls WHERE job = ?", (job,)).fetchone()
-        return Control(job, row[0], read(row[1])) if row else None
+        return Control(job, row[0], loads(row[1])) if row else None
 
     def save_control(self, control: Control, *, expected_epoch: int | None) -> bool:
         if expected_epoch is not None and control.epoch < expected_epoch:
             raise Misuse("control.epoch", f"must not go back from {expected_epoch} to {control.epoch}")
-        state = written("control.state", control.state)
+        state = dumps("control.state", control.state)
         with self._file.writing() as connection:
             if expected_epoch is None:
                 done = connection.execute(
@@ -177,7 +177,7 @@ class SqliteStore:
     # -------------------------------------------- measurements, events, state
 
     def add_measurement(self, job: str, key: str, measurement: Measurement, *, at_s: float) -> bool:
-        text = written("measurement", asdict(measurement))
+        text = dumps("measurement", asdict(measurement))
         with self._file.writing() as connection:
             new = connection.execute(
                 "SELECT 1 FROM measurements WHERE job = ? AND key = ?", (job, key)
@@ -192,10 +192,10 @@ class SqliteStore:
             rows = connection.execute(
                 "SELECT key, at_s, measurement FROM measurements WHERE job = ? ORDER BY at_s, key", (job,)
             ).fetchall()
-        return tuple((key, at_s, Measurement(**read(text))) for key, at_s, text in rows)
+        return tuple((key, at_s, Measurement(**loads(text))) for key, at_s, text in rows)
 
     def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
-        text = written("details", details)
+        text = dumps("details", details)
         with self._file.writing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO events (job, kind, failed_at_s, scale_out, downtime_s, recovery_s,"
@@ -213,10 +213,10 @@ class SqliteStore:
                 " WHERE job = ? ORDER BY failed_at_s, kind",
                 (job,),
             ).fetchall()
-        return tuple((RecoveryEvent(*row[:5]), read(row[5])) for row in rows)
+        return tuple((RecoveryEvent(*row[:5]), loads(row[5])) for row in rows)
 
     def save_document(self, job: str, name: str, document: Mapping[str, Any]) -> None:
-        text = written(name, document)
+        text = dumps(name, document)
         with self._file.writing() as connection:
             connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (job, name, text))
 
@@ -225,4 +225,4 @@ class SqliteStore:
             row = connection.execute(
                 "SELECT document FROM documents WHERE job = ? AND name = ?", (job, name)
             ).fetchone()
-        return read(row[0]) if row else None
+        return loads(row[0]) if row else None

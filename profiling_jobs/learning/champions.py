@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from models.capacity import CapacityModel
+from models.codec import dumps, loads
 from models.control import Models
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
-from models.plain_json import read, written
 from models.quantities import Unknown
 from models.workload import Forecaster
 
@@ -160,7 +160,7 @@ def export(folder: Path, job: str, name: str, version: int, document: Document) 
         raise Unsafe(f"{model_name(job, name)} version {version} is not put in charge: {'; '.join(why)}")
     body = {"name": model_name(job, name), "version": int(version), "document": document}
     path = path_of(folder, job, name)
-    _write(path, written("champion", {"schema": SCHEMA, **body, "digest": digest(body)}))
+    _write(path, dumps("champion", {"schema": SCHEMA, **body, "digest": digest(body)}))
     return path
 
 
@@ -174,7 +174,7 @@ def exported(folder: Path, job: str, kind: str) -> Exported | Unknown:
     except (OSError, UnicodeDecodeError) as unreadable:
         return Unknown(f"the champion {path} cannot be read ({unreadable}): {_AGAIN}")
     try:
-        data = read(text)
+        data = loads(text)
     except (ValueError, RecursionError) as broken:
         return Unknown(f"the champion {path} is damaged ({broken}): {_AGAIN}")
     if not isinstance(data, dict):

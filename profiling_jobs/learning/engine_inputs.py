@@ -49,7 +49,7 @@ class EngineInputs:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON, infinities as models.plain_json writes them."""
+        """Plain JSON, infinities as models.codec writes them."""
         return {
             "schema": 1,
             "overhead_s": {str(size): float(seconds) for size, seconds in self.overhead_s.items()},

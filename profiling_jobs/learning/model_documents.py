@@ -17,10 +17,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from models import codec
 from models.capacity import CapacityModel
+from models.codec import dumps
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
-from models.plain_json import written
 from models.quantities import Misuse, Unknown
 from models.workload import Forecaster
 
@@ -62,7 +63,7 @@ def check_registration(
 ) -> tuple[str, str]:
     """May this be registered? Job and kind, or Misuse: what could not be loaded again is not kept."""
     job, kind = job_and_kind(name)
-    written("document", data)  # plain JSON, or Misuse that says where it is not
+    dumps("document", data)  # plain JSON, or Misuse that says where it is not
     model = rebuilt(data, kind=kind)
     if isinstance(model, Unknown):
         raise Misuse("document", model.reason)
@@ -97,7 +98,7 @@ def document(
     result = {
         "schema": SCHEMA,
         "kind": kind,
-        "model": model.to_json(),
+        "model": codec.to_json(model),
         "trained_on": dict(trained_on),
         "figures": dict(figures or {}),
     }
@@ -142,7 +143,7 @@ def training(
 
 def digest(value: Any) -> str:
     """SHA-256 of plain JSON, whatever the order of its keys."""
-    plain = json.loads(written("value", value))
+    plain = json.loads(dumps("value", value))
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -153,7 +154,7 @@ def rebuilt(data: Any, *, kind: str) -> Model | Unknown:
     if problem is not None:
         return problem
     try:
-        model: Model = KINDS[kind].from_json(data["model"])
+        model: Model = codec.from_json(KINDS[kind], data["model"], name="model")
         if kind == "capacity" and "engine" in data:
             EngineInputs.from_json(data["engine"])
     except (Misuse, KeyError, ValueError, TypeError, AttributeError, IndexError) as wrong:

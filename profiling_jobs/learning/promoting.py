@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from models.plain_json import read, written
+from models.codec import dumps, loads
 from models.quantities import Unknown
 from models.wording import counted
 
@@ -156,7 +156,7 @@ def put_forward(
     said = _refused(refused, champion) if refused else f"It is in charge{_how(verdicts)}."
     picture = draw(purpose, document, evidence)
     made = room.registry.load(name, alias="challenger")
-    known = isinstance(made, ModelVersion) and made.document == read(written("document", document))
+    known = isinstance(made, ModelVersion) and made.document == loads(dumps("document", document))
     if isinstance(made, Unknown) or not known:
         made = room.registry.register(
             name, document, tags=_tags(verdicts, run_id), picture=picture, about=_about(said, verdicts)

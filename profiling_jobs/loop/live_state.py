@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from models import control
+from models import codec, control
 from models.capacity import OnlineCapacity
 from models.quantities import Misuse, Unknown
 
@@ -105,10 +105,10 @@ class Memory:
     """Why what was remembered could not be read, if so. Not written."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON, infinities as models.plain_json writes them."""
+        """Plain JSON, infinities as models.codec writes them."""
         return {
             "schema": SCHEMA,
-            "control": self.control.to_json(),
+            "control": codec.to_json(self.control),
             "rates": None if self.rates is None else self.rates.to_json(),
             "scoring": self.scoring.to_json(),
             "online": self.online.to_json(),
@@ -159,7 +159,7 @@ def _restored(kept: Control, settings: control.Settings) -> Memory:
     if data["schema"] != SCHEMA:
         raise Misuse("state", f"has schema {data['schema']!r}")
     return Memory(
-        control=control.State.from_json(data["control"], settings=settings),
+        control=codec.from_json(control.State, data["control"], settings=settings),
         epoch=kept.epoch,
         rates=None if data["rates"] is None else Rates.from_json(data["rates"]),
         scoring=Scoring.from_json(data["scoring"]),

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from models import codec
 from models.accuracy import Issued, Score, score
 from models.quantities import Json, Unknown
 from models.workload import Forecast, Forecaster
@@ -131,7 +132,7 @@ class Scoring:
         """Plain JSON."""
         return {
             "version": self.version,
-            "issued": [[by, _digits(issued.to_json())] for by, issued in self.issued],
+            "issued": [[by, _digits(codec.to_json(issued))] for by, issued in self.issued],
             "misses": self.misses,
             "counted_until_s": self.counted_until_s,
             "instead": self.instead,
@@ -141,7 +142,7 @@ class Scoring:
     @classmethod
     def from_json(cls, data: Json) -> Self:
         """What `to_json` wrote."""
-        issued = tuple((str(by), Issued.from_json(each)) for by, each in data["issued"])
+        issued = tuple((str(by), codec.from_json(Issued, each)) for by, each in data["issued"])
         return cls(**{**data, "issued": issued})
 
 

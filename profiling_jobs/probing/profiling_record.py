@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models import probing
+from models import codec, probing
 from models.probing import Result, Settings, State
 from models.quantities import Measurement, Unknown
 
@@ -59,7 +59,7 @@ class Record:
         if again is None:
             return self._anew(settings), False
         self._session = str(again["session"])
-        return State.from_json(again["state"]), True
+        return codec.from_json(State, again["state"]), True
 
     def _anew(self, settings: Settings) -> State:
         taken = {one.session for one in _results(self._store, self._job)}
@@ -74,7 +74,7 @@ class Record:
         document: dict[str, Any] = {
             "schema": 1,
             "session": self._session,
-            "state": state.to_json(),
+            "state": codec.to_json(state),
             "batches": {size: pairs[-KEPT_BATCHES:] for size, pairs in self._batches.items()},
             "earlier": self._earlier,
             "aside": [{"session": one["session"], "state": one["state"]} for one in self._aside],
@@ -207,9 +207,12 @@ def _batches(document: Mapping[str, Any]) -> Batches:
 
 
 def _open(search: Mapping[str, Any]) -> bool:
-    return not State.from_json(search["state"]).done
+    return not codec.from_json(State, search["state"]).done
 
 
 def _same(search: Mapping[str, Any], settings: Settings) -> bool:
     # The guess may have come from a single-slot run since.
-    return replace(State.from_json(search["state"]).settings, first_guess=settings.first_guess) == settings
+    return (
+        replace(codec.from_json(State, search["state"]).settings, first_guess=settings.first_guess)
+        == settings
+    )

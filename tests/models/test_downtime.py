@@ -1,6 +1,5 @@
 """What a handful of drills teaches about downtime, and what it does not."""
 
-import json
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models import codec
 from models.downtime import DowntimeModel
 from models.downtime_priors import DowntimePrior, downtime_priors
 from models.quantities import EVENT_KINDS, Interval, Misuse, RecoveryEvent
@@ -184,7 +184,7 @@ class TestJson:
         model = DowntimeModel.fit(
             drills([*downtimes, *[math.inf] * lost]), priors=downtime_priors(heartbeat_timeout_s=33.0)
         )
-        again = DowntimeModel.from_json(json.loads(json.dumps(model.to_json(), allow_nan=False)))
+        again = codec.from_json(DowntimeModel, codec.loads(codec.dumps("data", codec.to_json(model))))
         assert again == model
         assert again.interval("driver_kill") == model.interval("driver_kill")
 
@@ -199,8 +199,8 @@ class TestJson:
         ],
     )
     def test_something_else_is_refused(self, data):
-        with pytest.raises(Misuse, match=r"^data:"):
-            DowntimeModel.from_json(data)
+        with pytest.raises(Misuse, match=r"^data"):
+            codec.from_json(DowntimeModel, data)
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ class TestJson:
         ("DowntimePrior.spread_weight", lambda m: DowntimePrior(1.0, 0.5, spread_weight=0.0)),
         (
             "Seen.squares",
-            lambda m: DowntimeModel.from_json(
-                {"schema": 1, "priors": {}, "seen": {"live_in": {"squares": -1.0}}}
+            lambda m: codec.from_json(
+                DowntimeModel, {"schema": 1, "priors": {}, "seen": {"live_in": {"squares": -1.0}}}
             ),
         ),
     ],

@@ -1,12 +1,11 @@
 """Drift is found, and steady numbers raise no alarm more often than stated."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models import codec
 from models.drift import Drift
 from models.quantities import Misuse
 
@@ -58,7 +57,7 @@ def test_equal_numbers_never_drift():
 def test_one_by_one_or_all_at_once_is_the_same(values, cut):
     whole = Drift(0.5).update(values)
     assert Drift(0.5).update(values[:cut]).update(values[cut:]) == whole
-    assert Drift.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert codec.from_json(Drift, codec.loads(codec.dumps("data", codec.to_json(whole)))) == whole
 
 
 @pytest.mark.fast
@@ -76,7 +75,7 @@ def test_an_alarm_stays():
         (lambda: Drift().update([[1.0]]), "values"),
         (lambda: Drift(0.0), "false_alarms_per_1000"),
         (lambda: Drift(1.0), "false_alarms_per_1000"),
-        (lambda: Drift.from_json({}), "data"),
+        (lambda: codec.from_json(Drift, {}), "data.schema"),
     ],
 )
 def test_a_wrong_question_is_refused_by_name(question, named):

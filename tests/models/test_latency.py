@@ -1,6 +1,5 @@
 """How late will records be, and is that normal?"""
 
-import json
 import math
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench._truths_latency import SCENARIOS, KnownCapacity, Truth, profile, rates, rule_of_thumb
+from models import codec
 from models.capacity import CapacityModel
 from models.latency import FEWEST_POINTS, LatencyModel
 from models.quantities import Interval, Measurement, Misuse, Unknown
@@ -207,14 +207,14 @@ class TestKept:
     def test_the_model_survives_json_with_its_capacity(self):
         points = profile(TRUTH, noise=0.03, seed=3, scale_outs=(2, 4, 8, 16), step_share=0.1)
         model = LatencyModel.fit(points, CapacityModel.fit(points))
-        back = LatencyModel.from_json(json.loads(json.dumps(model.to_json(), allow_nan=False)))
+        back = LatencyModel.from_json(codec.loads(codec.dumps("data", codec.to_json(model))))
         for s, rate in ((2, 10_000), (5, 85_000), (16, 400_000)):
             assert back.predict(s, rate) == model.predict(s, rate)
             assert back.is_normal(s, rate) == model.is_normal(s, rate)
 
     def test_all_normal_survives_too(self):
         model = LatencyModel.fit(points := profile(TRUTH, noise=0.03, seed=3)[:9], CapacityModel.fit(points))
-        back = LatencyModel.from_json(json.loads(json.dumps(model.to_json(), allow_nan=False)))
+        back = LatencyModel.from_json(codec.loads(codec.dumps("data", codec.to_json(model))))
         assert back.clusters == model.clusters
 
 

@@ -1,6 +1,5 @@
 """How many task slots will a rate need that nobody can test today?"""
 
-import json
 import math
 
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench._truths_planning import JOBS, MEMORY_MB, SLOTS, explored, measured
+from models import codec
 from models.planning import FORMS, Explorer, Plan, Plane, Probe, SlotMeasurement, Stop
 from models.planning.explorer import AFTER_CORNERS, MOST_RUNS
 from models.quantities import Interval, Misuse, Unknown
@@ -173,7 +173,7 @@ class TestPlan:
 
     def test_a_plan_survives_json(self):
         plan = exactly("sqrt")
-        back = Plan.from_json(json.loads(json.dumps(plan.to_json())))
+        back = Plan.from_json(codec.loads(codec.dumps("data", codec.to_json(plan))))
         assert back.choice == plan.choice
         assert back.answers(target_rps=3e6) == plan.answers(target_rps=3e6)
         with pytest.raises(Misuse, match="schema"):
@@ -231,7 +231,7 @@ class TestExplorer:
     def test_a_crash_costs_only_the_run_under_way(self):
         explorer = explored(JOBS["sqrt"], target_rps=5e6, noise=0.03, seed=2)
         halfway = Explorer(SLOTS, MEMORY_MB, 5e6, runs=explorer.runs[:6])
-        back = Explorer.from_json(json.loads(json.dumps(halfway.to_json())))
+        back = codec.from_json(Explorer, codec.loads(codec.dumps("data", codec.to_json(halfway))))
         assert back == halfway
         assert back.ask() == halfway.ask()
 

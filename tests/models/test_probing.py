@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models import codec
 from models.probing import (
     Done,
     Probe,
@@ -405,8 +405,8 @@ def test_wrong_grids_results_and_tellings_are_named():
         _ = invalid(probe).value_rps
     with pytest.raises(Misuse, match="known"):
         start(make(), known=[3])  # type: ignore[list-item]
-    with pytest.raises(Misuse, match="can read"):
-        State.from_json({})
+    with pytest.raises(Misuse, match="schema"):
+        codec.from_json(State, {})
 
 
 # --- the constitution
@@ -460,7 +460,7 @@ def test_whatever_is_told_it_ends_within_budget_and_goes_on_after_a_crash(case):
         if chosen.budget_executor_seconds is not None:
             assert state.committed <= chosen.budget_executor_seconds * (1 + 1e-9)
         if crash_every and turn % crash_every == 0:
-            again = State.from_json(json.loads(json.dumps(state.to_json())))
+            again = codec.from_json(State, codec.loads(codec.dumps("data", codec.to_json(state))))
             assert again == state
             state = again
         probes = ask(state)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from models import codec
 from models.probing import Facts, Probe, Result, judge, lag_slope, processed_rps
 from models.quantities import Misuse, Unknown
 
@@ -100,7 +101,7 @@ def test_a_probe_that_lies_yields_no_value(what, seen, says):
 def test_how_long_it_was_watched_goes_with_it(seen):
     assert judge(PROBE, seen).duration_s == PROBE.probe_s
     result = judge(PROBE, replace(seen, measured_s=118.0))
-    assert (result.duration_s, Result.from_json(result.to_json())) == (118.0, result)
+    assert (result.duration_s, codec.from_json(Result, codec.to_json(result))) == (118.0, result)
 
 
 def test_an_infinitely_steady_lag_is_not_rising():

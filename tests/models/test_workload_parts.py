@@ -1,11 +1,11 @@
 """The parts of the forecast, each against something that is known."""
 
-import json
 import warnings
 
 import numpy as np
 import pytest
 
+from models import codec
 from models.recurrence import recurrence, recurs
 from models.workload.arima import Arima
 from models.workload.backtest import Plan, Trial, choose, plan, run
@@ -97,7 +97,7 @@ def test_a_moved_level_is_followed_and_a_spike_is_not(recursion):
     assert abs(model.ahead(30)[-1] - 100) < 7
     model.see(200 + random.normal(size=60))
     assert abs(model.ahead(30)[-1] - 200) < 7
-    restored = Arima.from_json(json.loads(json.dumps(model.to_json())))
+    restored = Arima.from_json(codec.loads(codec.dumps("data", codec.to_json(model))))
     np.testing.assert_array_equal(restored.ahead(5), model.ahead(5))
 
 
@@ -126,7 +126,9 @@ def test_after_a_long_gap_what_is_seen_is_believed_at_once(candidate):
     before = candidate.ahead(9)
     assert np.abs(before - 1_000).max() < 300  # no drift through it
     for count in (1, 1, 2, 4, 8, 16):
-        restored = type(candidate).from_json(json.loads(json.dumps(candidate.to_json())))
+        restored = codec.from_json(
+            type(candidate), codec.loads(codec.dumps("data", codec.to_json(candidate)))
+        )
         np.testing.assert_array_equal(restored.ahead(5), candidate.ahead(5))
         candidate.see(3_000 + 60 * random.normal(size=count))
         assert np.abs(candidate.ahead(9) - 3_000).max() < 250
@@ -194,7 +196,7 @@ def test_a_curve_is_found_beside_a_wandering_level():
         values[100:130] = NAN
         found = fit_curve(values, (120,))
         assert np.abs(found.at(960, 120) - curve[:120]).max() < 2.5
-        assert Fourier.from_json(json.loads(json.dumps(found.to_json()))) == found
+        assert codec.from_json(Fourier, codec.loads(codec.dumps("data", codec.to_json(found)))) == found
 
 
 # --- naive candidates ---

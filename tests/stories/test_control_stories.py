@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from models import codec
 from models.control import (
     Blackout,
     Decision,
@@ -216,7 +216,9 @@ def run(
         job.commits.clear()
         before = (job.arrived, job.committed)
         state, instructions = step(state.with_directives(ordered(job.now)), observation, job.now)
-        reborn = State.from_json(json.loads(json.dumps(reborn.to_json(), allow_nan=False)), settings=agreed)
+        reborn = codec.from_json(
+            State, codec.loads(codec.dumps("data", codec.to_json(reborn))), settings=agreed
+        )
         reborn, again = step(reborn.with_directives(ordered(job.now)), observation, job.now)
         assert again == instructions
         assert reborn == state

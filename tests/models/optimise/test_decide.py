@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
+from models import codec
 from models.downtime import DowntimeModel
 from models.optimise import Decision, aligned_scale_outs, decide
 from models.optimise.engine import BatchEngine, ContinuousEngine
@@ -376,7 +377,7 @@ def test_a_failure_it_may_not_come_back_from_cannot_be_promised_away(engine) -> 
 @pytest.mark.parametrize("lag_s", [0.0, 90.0])
 def test_a_decision_is_plain_json(lag_s) -> None:
     decision = decide(question(sizes=4, mean_rps=9000.0, lag_s=lag_s))
-    text = json.dumps(decision.to_json(), allow_nan=False)
+    text = json.dumps(codec.readable(decision), allow_nan=False)
     data = json.loads(text)
     assert data["schema"] == 1
     assert data["feasible"] is False

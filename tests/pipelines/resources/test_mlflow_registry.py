@@ -26,9 +26,9 @@ import numpy as np
 import pytest
 
 from models.capacity import CapacityModel
+from models.codec import dumps, loads
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
-from models.plain_json import read, written
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 from models.workload import fit_forecast
 from pipelines import config
@@ -141,9 +141,9 @@ class Store:
     def rewrite(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
         """As another version of Headroom would have written it: with a digest that fits."""
         path = self.document_file(name)
-        data = read(path.read_text())
+        data = loads(path.read_text())
         change(data)
-        path.write_text(written("data", data))
+        path.write_text(dumps("data", data))
         signed = digest({"name": data["name"], "document": data["document"]})
         self.client.set_model_version_tag(name, "1", "headroom.digest", signed)
 
@@ -683,10 +683,10 @@ def test_a_model_that_cannot_be_used_is_an_error_for_mlflow(
 
     name = store.registered("capacity")
     path = store.document_file(name)
-    data = read(path.read_text())
+    data = loads(path.read_text())
     before = digest({"name": name, "document": data["document"]})
     change(data)
-    path.write_text(written("data", data))
+    path.write_text(dumps("data", data))
     if signed:
         described = path.parents[2] / "MLmodel"
         after = digest({"name": name, "document": data["document"]})

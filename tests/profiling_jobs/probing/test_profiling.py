@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import probing
+from models import codec, probing
 from models.probing import Probe, Settings, estimates
 from models.quantities import Unknown
 from models.simulation import sampling
@@ -474,7 +474,9 @@ class TestProfiling:
     def test_after_a_crash_it_goes_on_where_it_stopped(self, seconds):
         world = World()
         self._crash(world, after_s=seconds)
-        told = len(probing.State.from_json(world.store.document("enrichment", "profiling")["state"]).results)
+        told = len(
+            codec.from_json(probing.State, world.store.document("enrichment", "profiling")["state"]).results
+        )
         again = world.profile()
         assert again.resumed
         assert len(again.state.results) == told
@@ -508,7 +510,9 @@ class TestProfiling:
     def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
         world = World()
         self._crash(world, after_s=400.0)
-        told = len(probing.State.from_json(world.store.document("enrichment", "profiling")["state"]).results)
+        told = len(
+            codec.from_json(probing.State, world.store.document("enrichment", "profiling")["state"]).results
+        )
         world.profile(scale_outs=(4,), most_probes=2).run()
         again = world.profile()
         assert again.resumed
