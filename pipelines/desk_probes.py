@@ -38,14 +38,14 @@ def profile(means: Means, order: Order) -> Found:
         raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
     search = _beside_live_jobs(search, means, order)
     means.wait_for_live_job(order)
-    told = 0
+    told: set[int] = set()
 
     def progress(state: probing.State, text: str) -> None:
-        nonlocal told
         order.say(text, share=probing.progress(state).fraction)
-        for result in state.results[told:]:
-            order.found(_fact(means, name, result))
-        told = len(state.results)
+        for result in (*profiling.light, *state.results):
+            if id(result) not in told:
+                told.add(id(result))
+                order.found(_fact(means, name, result))
 
     profiling = Profiling(
         template,

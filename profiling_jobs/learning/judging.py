@@ -48,6 +48,7 @@ FEWEST_SIZES = 2  # one does not show how capacity rises
 GOOD_SIZES = 4  # from there on a form can be named (models.capacity.choice)
 GOOD_LATENCIES = 8  # judgement: four of each kind
 ENOUGH_ABNORMAL = 4
+MISS_WARNING = 0.25  # judgement: of the abnormal points, or false alarms among the normal ones
 ROUNDING = 1e-6
 GRID = 9  # utilisations between 0.1 and 0.95 at which latency must rise
 
@@ -211,8 +212,9 @@ def _abnormal_found(model: LatencyModel, document: Document, figures: Figures, e
         return Verdict(name, "failed", f"{said}; 90 % of either must be right", share, 1 - LEVEL)
     if abnormal < ENOUGH_ABNORMAL:
         needs = counted(ENOUGH_ABNORMAL - abnormal, "more probe") + " above the capacity"
-        return Verdict(name, TOO_LITTLE, said, share, 1 - LEVEL, needs=needs)
-    return Verdict(name, "passed", said, share, 1 - LEVEL)
+        return Verdict(name, TOO_LITTLE, said, share, MISS_WARNING, needs=needs)
+    many = missed > MISS_WARNING * abnormal or alarms > MISS_WARNING * normal
+    return Verdict(name, "warned" if many else "passed", said, share, MISS_WARNING)
 
 
 def _latency_rises(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.arguments import number
 from models.probing import Facts, Probe, Result, judge
@@ -31,6 +31,8 @@ from ..ports import Clock, Source
 from ..signals.watching import Watch
 from .probe_readings import Readings
 
+LIGHT_SHARES = (0.4, 0.8)  # of the capacity: latency at ease and shortly before it rises; judgement
+LIGHT_S = 20.0  # judgement: a percentile over records needs no more
 LOW_SHARE = 0.1  # of what it can process: an idle query would plan no batches at all
 FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no limit
 TWICE = 2.0  # judgement: and no more looks than these two, or one of them would see what it likes by chance
@@ -130,6 +132,46 @@ class ProbeRun:
             return "" if (yield from self._warm_up()) else "the warm-up was not over"
         except (_Spoilt, NotReady) as spoilt:
             return str(spoilt)
+
+    def lighter(self, capacity_rps: float) -> Generator[None, None, tuple[Result, ...]]:
+        """The latency at a few rates below the capacity, on the copy as it runs after a saturated probe.
+
+        Without another warm-up or lead-in, so that each costs seconds; their time counts as the probe's.
+        What cannot be measured is left out.
+        """
+        found: list[Result] = []
+        batches = self.batches  # those at lighter load wait for records: they say nothing of their overhead
+        try:
+            yield from self._settle()
+            for share in LIGHT_SHARES:
+                if result := (yield from self._light(share * capacity_rps)):
+                    found.append(result)
+        except (_Spoilt, NotReady):
+            pass
+        self.batches = batches
+        return tuple(found)
+
+    def _light(self, rate_rps: float) -> Generator[None, None, Result | None]:
+        at_least_s = max(min(LIGHT_S, self.probe.probe_s), FEWEST_COMMITS * self._rules.trigger_s)
+        start_s = self._command(rate_rps) + self._band_s()  # the first batches at this rate are over then
+        while self._clock.now_s() < start_s:
+            yield from self._pass()
+        start_s = self._clock.now_s()
+        facts = yield from self._seen(start_s, at_least_s)
+        offered, processed = facts.achieved_rps, facts.processed_rps
+        if isinstance(offered, Unknown) or isinstance(processed, Unknown) or facts.latency_ms is None:
+            return None
+        if min(offered, processed) <= 0.0 or self._readings.lag() > rate_rps * self._band_s():
+            return None
+        return Result(
+            replace(self.probe, rate_rps=rate_rps),
+            "sustained",
+            offered_rps=offered,
+            throughput_rps=min(offered, processed),
+            latency_ms=facts.latency_ms,
+            executor_seconds=0.0,
+            measured_s=facts.measured_s,
+        )
 
     def ready(self) -> Generator[None, None, str]:
         """The first three stages only: the copy runs at the probe's rate. What went wrong, or nothing."""

@@ -67,6 +67,8 @@ class Profiling:
         self._around, self._rules, self._progress = around, rules, progress
         self._copies = Copies(template, around, partitions=partitions)
         self._running: dict[int, _Running] = {}
+        self.light: tuple[Result, ...] = ()
+        """What was measured below the capacity of a size, for its latency."""
         self._over = False
         """The budget is used up: nothing new is begun."""
         self._record = Record(self.job, around.store, around.clock)
@@ -179,11 +181,23 @@ class Profiling:
             fresh=not copy.measured,
             left_s=lambda: self._purse.left_s(probe.number, clock.now_s()),
         )
-        self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
+        self._running[probe.number] = _Running(probe, copy, run, self._steps(run), now_s)
         self._progress(
             self.state,
             f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s",
         )
+
+    def _steps(self, run: ProbeRun) -> Generator[None, None, Result]:
+        """A probe; behind the first that saturates its size, the latency at lighter load (latency model)."""
+        result = yield from run.steps()
+        known = any(not one.sustained for one in self.state.valid(run.probe.scale_out))
+        if result.valid and not result.sustained and not known and self.state.settings.strategy == "adaptive":
+            for light in (yield from run.lighter(result.value_rps)):
+                self._record.keep(light)
+                self.light = (*self.light, light)
+                said = f"{light.probe.rate_rps:,.0f} records/s: latency {light.latency_ms:,.0f} ms"
+                self._progress(self.state, f"{executors(run.probe.scale_out)} at {said}")
+        return result
 
     def _sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
         try:

@@ -79,7 +79,7 @@ class TestAllFour:
         assert champions.engine.overhead_s[4] == pytest.approx(0.5, abs=0.01)
         assert champions.engine.limit_records == 20_000.0
         assert champions.trained_on["workload"]["to_s"] == NOW_S
-        assert outcomes(made["recovery"])["agrees_with_drills"] == "passed"
+        assert outcomes(made["recovery"])["agrees_with_drills"] == "warned"  # 15 to 50 %, in the intervals
         assert outcomes(made["recovery"])["enough_points"] == "too little data"
         assert "a drill of driver_kill" in champions.provisional["recovery"]
         assert "1 is in charge, provisional: " in made["recovery"].said
@@ -145,9 +145,9 @@ class TestPromotion:
         lived(room.store, hours=0)
         for event, details in room.store.events("orders"):
             room.store.add_event("orders", replace(event, downtime_s=0.3), details=details)
-        assert outcomes(refit("capacity", PURPOSE, room))["agrees_with_drills"] == "passed"
+        assert outcomes(refit("capacity", PURPOSE, room))["agrees_with_drills"] == "warned"
         made = refit("recovery", PURPOSE, room)
-        assert outcomes(made)["agrees_with_drills"] == "passed"
+        assert outcomes(made)["agrees_with_drills"] == "warned"
         assert not isinstance(made.document, Unknown)
         assert made.document["figures"]["downtime_executor_kill_s"] == pytest.approx(12.0, rel=0.35)
 

@@ -54,6 +54,11 @@ def truth(scale_out: int) -> float:
     return LIMIT / (OVERHEAD_S + LIMIT / contended(scale_out))
 
 
+def searched(world):
+    """What is known of the capacities, without the points that were measured for their latency."""
+    return tuple(one for one in measured(world.store, "enrichment") if one.executor_seconds)
+
+
 @pytest.fixture(autouse=True)
 def _nobody_asks_the_twin_for_latency(monkeypatch):
     """Nine tenths of its time, and probes reckon their own."""
@@ -311,8 +316,14 @@ class TestProfiling:
         assert world.store.document("enrichment", COPIES)["copies"] == {}
         assert sorted(world.forgotten) == sorted(set(world.forgotten))
         kept = [m for _, _, m in world.store.measurements("enrichment")]
-        assert len(kept) == sum(r.valid for r in state.results)
-        assert measured(world.store, "enrichment") == probing.measurements(state)
+        assert len([m for m in kept if m.executor_seconds]) == sum(r.valid for r in state.results)
+        assert searched(world) == probing.measurements(state)
+        light = [m for m in kept if not m.executor_seconds]
+        assert len(light) == 6  # at two rates below each capacity, for the latency
+        for one in light:
+            assert one.sustained
+            assert one.latency_ms < 3_000.0
+            assert one.offered_rps / truth(one.scale_out) == pytest.approx(0.6, abs=0.25)
 
     @pytest.mark.parametrize("strategy", ["adaptive", "stepped"])
     def test_several_at_once_find_the_same_in_less_time(self, strategy):
@@ -496,7 +507,7 @@ class TestProfiling:
         world = World()
         first = world.profile().run()
         second = world.profile(scale_outs=(4,)).run()
-        found = measured(world.store, "enrichment")
+        found = searched(world)
         others = [one for one in probing.measurements(first) if one.scale_out != 4]
         assert found == (*others, *probing.measurements(second))
         assert set(overheads_s(world.store, "enrichment")) == {1, 2, 4}
@@ -505,7 +516,7 @@ class TestProfiling:
         world = World()
         first = world.profile().run()
         world.profile(scale_outs=(4,), budget_executor_seconds=400.0, first_rate_rps=100.0).run()
-        assert measured(world.store, "enrichment") == probing.measurements(first)
+        assert searched(world) == probing.measurements(first)
 
     def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
         world = World()
