@@ -14,7 +14,6 @@ from pathlib import Path
 from profiling_jobs.errors import HeadroomError, Misconfigured
 from profiling_jobs.learning import recorded_history
 from profiling_jobs.ports import Broker
-from profiling_jobs.recording import heads
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.request import Request
 
@@ -35,12 +34,11 @@ def record(means: Means, order: Order) -> Found:
         raise Misconfigured("record.max_bytes", "must be at least 1, got 0")
     recordings = means.folder / "recordings"
     began_s = _goes_on(means, order, recordings, seconds=seconds, now_s=clock.now_s())
+    heads: dict[str, dict[int, int]] = {}
     if began_s is None:
-        ends = world.broker.ends(sorted(set(job.inputs.values())))
+        for (topic, part), end in world.broker.ends(sorted(set(job.inputs.values()))).items():
+            heads.setdefault(topic, {})[part] = end
         began_s = math.ceil(clock.now_s())
-        for own, topic in job.inputs.items():
-            folder = recorded_history.folder_of(recordings, order.job, began_s=began_s, own=own)
-            heads.note(folder, {part: end for (of, part), end in ends.items() if of == topic})
     found = {}
     try:
         for own, topic in job.inputs.items():
@@ -52,7 +50,7 @@ def record(means: Means, order: Order) -> Found:
                 order.say(f"recording {topic} for {seconds:.0f} s")
                 kept = world.record(
                     f"{order.job}.{own}",
-                    Request(topic, folder, seconds, from_s=float(began_s), max_bytes=max_bytes),
+                    Request(topic, folder, seconds, float(began_s), max_bytes, heads.get(topic)),
                     clock=clock,
                     say=order.say,
                 )

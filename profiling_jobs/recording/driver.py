@@ -59,6 +59,8 @@ class Orders:
         """What `write` has written."""
         data = json.loads(path.read_text())
         request = {**data["request"], "folder": Path(data["request"]["folder"])}
+        if request["heads"] is not None:
+            request["heads"] = {int(part): end for part, end in request["heads"].items()}
         return cls(Request(**request), Brokers.from_json(data["brokers"]), data["conf"], int(data["files"]))
 
 

@@ -29,11 +29,12 @@ from models.quantities import Unknown
 
 from ..driver.orders import read_json
 from ..errors import Misconfigured, Unsafe
-from . import stamps
 
 LOCK = "recording.lock"
 """Held by whoever records into the folder."""
 SETTLE_S = 1.0  # judgement: records that were sent in time arrive, and clocks differ
+CLOCKS_S = 60.0  # judgement: clocks that somebody looks after differ by less
+STRAYS = 0.01  # judgement: of all records; where more are wrong, the others need not be right either
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,6 @@ class Slice:
     names: tuple[str, ...]
     missing: int = 0
     """Offsets that retention had deleted before they were read."""
-    seen_s: float = math.inf
-    """When all of it was there, by our clock."""
 
     def files(self, folder: Path) -> tuple[Path, ...]:
         """Where its records are."""
@@ -86,7 +85,6 @@ class Slice:
             arrivals=_whole(data["arrivals"]),
             names=tuple(data["names"]),
             missing=int(data["missing"]),
-            seen_s=float(data.get("seen_s", math.inf)),
         )
 
 
@@ -178,18 +176,17 @@ class Recorded:
 
     @property
     def arrivals(self) -> dict[int, int]:
-        """Second since the epoch -> records that arrived in it; seconds without any are left out."""
-        first, end = self._span
-        return stamps.placed((piece.arrivals for piece in self.slices), first=first, end=end)
+        """Second since the epoch -> records that are stamped in it; those that are far off are left out."""
+        return self._stamped(0.0)
 
-    @property
-    def _span(self) -> tuple[int, int]:
-        """The first second in which its records can have arrived, and the first one that is too late."""
-        end_s = self.until_s
-        if self.ended != "complete" and self.slices:
-            end_s = min(end_s, self.slices[-1].seen_s + SETTLE_S)
-        first = math.floor(self.from_s)
-        return first, max(first + 1, math.ceil(end_s))
+    def _stamped(self, around_s: float) -> dict[int, int]:
+        low, high = math.floor(self.from_s - around_s), self.until_s + around_s
+        total: dict[int, int] = {}
+        for piece in self.slices:
+            for second, count in piece.arrivals.items():
+                if low <= second < high:
+                    total[second] = total.get(second, 0) + count
+        return total
 
     @property
     def covered_s(self) -> float:
@@ -202,9 +199,10 @@ class Recorded:
     def rate_rps(self) -> tuple[int, NDArray[np.float64]] | Unknown:
         """The arrival rate on a grid of one second by broker timestamp, and the second it begins with.
 
-        A second without records is a rate of zero. The one in which a recording was cut short is left out, it
-        was seen in part. With retention's gaps nothing can be said: the seconds that are incomplete are not
-        known. Nor where timestamps are not worth much; a few strays count where their neighbours do.
+        A second without records is a rate of zero. At either end seconds without any are left out, with the
+        one beside them: the recording was cut short there, or the clocks of producers differ from ours. A
+        silence longer than CLOCKS_S has neither reason. Unknown where retention has left gaps, or where more
+        than STRAYS of the timestamps are far off.
         """
         if self.missing:
             return Unknown(
@@ -214,27 +212,26 @@ class Recorded:
         seconds = self.arrivals
         if not seconds:
             return Unknown(f"nothing of {self.topic} has been recorded yet")
-        begin, end = self._span
-        far = sum(stamps.far(piece.arrivals, first=begin, end=end) for piece in self.slices)
-        if far > max(1.0, stamps.STRAYS * self.records):
+        far = self.records - sum(self._stamped(CLOCKS_S).values())
+        if far > max(1.0, STRAYS * self.records):
             return Unknown(
                 f"{100.0 * far / self.records:.1f} % of the records of {self.topic} are stamped more than "
-                f"{stamps.CLOCKS_S:.0f} s outside of the time in which they were recorded: their producers "
+                f"{CLOCKS_S:.0f} s outside of the time in which they were recorded: their producers "
                 "set the timestamps (CreateTime); to know when records arrive, set "
                 "message.timestamp.type=LogAppendTime on the topic and record again"
             )
         first, last = min(seconds), max(seconds)
-        if self.ended == "complete":  # whole seconds that were asked for and in which nothing came
-            first = min(first, math.ceil(self.from_s))
-            last = max(last, math.floor(self.until_s) - 1)
-        elif last == first:
+        low, high = math.ceil(self.from_s), math.floor(self.until_s) - 1
+        complete = self.ended == "complete"
+        if first > low:
+            first = low if complete and first - low > CLOCKS_S else first + 1
+        if last < high or not complete:
+            last = high if complete and high - last > CLOCKS_S else last - 1
+        if last < first:
             return Unknown(f"{self.topic} was recorded for less than two seconds")
-        else:
-            del seconds[last]
-            last -= 1
         rate = np.zeros(last - first + 1)
-        for second, count in seconds.items():
-            rate[second - first] = count
+        for second in range(first, last + 1):
+            rate[second - first] = seconds.get(second, 0)
         return first, rate
 
 

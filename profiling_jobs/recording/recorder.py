@@ -5,12 +5,11 @@ entered (profiling_jobs.recording.recorded); the next one begins at the offsets 
 crash what was not entered is deleted and copied again from the same offsets. Nothing is ever committed at the
 broker: the recording knows by itself where it stands.
 
-The recording covers whole seconds by broker timestamp: [from, until) is translated into offsets by the
-broker, the end only once it is over, which is later where timestamps are behind our clock
-(profiling_jobs.recording.delays). The broker answers with the first record that is stamped so late, and
-that may be a stray one (profiling_jobs.recording.stamps): both ends are where most records turn. It stops at
-a size limit before the limit is passed, and when the disk is full it says how far it came and can go on once
-there is room.
+The recording covers whole seconds by broker timestamp, [from, until), which the broker translates into
+offsets. Where producers set the timestamps, the first one after `from` or `until` may be wrong: so nothing
+counts that had arrived before the recording was ordered, everything that arrives before `until`, and nothing
+that arrives later than SETTLE_S after it. It stops at a size limit before the limit is passed, and when the
+disk is full it says how far it came and can go on once there is room.
 """
 
 from __future__ import annotations
@@ -21,28 +20,22 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from ..driver.orders import write_json
 from ..errors import Misconfigured, NotReady, Unsafe
-from . import heads
-from .delays import Delays
 from .recorded import LOCK, SETTLE_S, Recorded, Slice, data_folder, slice_file
 from .request import Copy, Ends, Offsets, Request
 from .slicing import ATTEMPTS, PAUSE_S, Slicing, in_words, portion
-from .stamps import CLOCKS_S, Whole, in_log_order, turn
 
 SLICE_S = 5.0  # judgement: a slice costs about a second beside its records, and is what a crash loses
 SLICE_RECORDS = 250_000  # judgement: with …
 SLICE_BYTES = 32 * 2**20  # … this, what a replay can hold in memory
 FIRST_RECORDS = 20_000  # until their size is known
-LOOK_RECORDS = 200  # judgement: of a partition, to see whether it has turned; then twice as many …
 
 Answer = TypeVar("Answer")
 
@@ -68,14 +61,10 @@ class Recorder:
         self._sleep = sleep
         self._say = say
         self._last_slice_s = -math.inf
-        self._before: Ends = {}
-        """What had arrived when it began: the rest is part of it, whatever its timestamps say."""
-        self._sure: Ends = {}
-        """What has arrived in time, whatever its timestamps say."""
-        self._all: Ends | None = None
-        """What had arrived when the time was over: the rest came too late, whatever its timestamps say."""
-        self._look = LOOK_RECORDS
-        self._delays = Delays()
+        self._in_time: Ends = {}
+        """What has arrived before `until`."""
+        self._at_end: Ends | None = None
+        """What had arrived when the time was over."""
 
     def run(self) -> Recorded:
         """Record until the time is over or the size is reached. Run again, it goes on where it stopped."""
@@ -98,12 +87,14 @@ class Recorder:
             from_s = self._request.from_s
             if from_s is None:
                 from_s = float(math.ceil(self._now_s()))
+            heads = self._request.heads
+            if heads is None and self._now_s() <= from_s:
+                heads = self._offsets.ends()
             self._sleep(max(0.0, from_s + SETTLE_S - self._now_s()))
-            first, there = self._offsets.at(from_s), self._offsets.starts()
-            self._before = self._offsets.ends()
             for name in ("slices", "data"):
                 (self._folder / name).mkdir(exist_ok=True)
-            self._write_head(from_s, heads.beginning(self._folder, first, there))
+            first, there = self._offsets.at(from_s), self._offsets.starts()
+            self._write_head(from_s, _beginning(first, there, heads or {}))
         recorded = Recorded.read(self._folder)
         if recorded.topic != self._request.topic:
             raise Misconfigured(
@@ -144,15 +135,14 @@ class Recorder:
             return recorded
         now_s, position = self._now_s(), recorded.ends
         at, head, there = self._patiently(recorded, lambda: self._asked(recorded.until_s))
-        self._delays.begin(head, now_s)
-        over = now_s >= self._delays.all_there_s(recorded.until_s)
-        seen_s = self._now_s()
-        if now_s + CLOCKS_S <= recorded.until_s:
-            self._sure = head
-        self._all = (self._all or head) if over else None
-        most_yet = self._all or head
+        over = now_s >= recorded.until_s + SETTLE_S
+        if now_s < recorded.until_s:
+            self._in_time = head
+        elif over and self._at_end is None:
+            self._at_end = head
+        most_yet = self._at_end or head
         goal = {
-            part: min(max(end, self._sure.get(part, 0)), most_yet.get(part, 0)) for part, end in at.items()
+            part: min(max(end, self._in_time.get(part, 0)), most_yet.get(part, 0)) for part, end in at.items()
         }
         # Partitions that came in the meantime are recorded from their beginning.
         position = {**dict.fromkeys(goal, 0), **position}
@@ -162,9 +152,9 @@ class Recorder:
         missing = sum(starts[part] - at for part, at in position.items())
         if backlog == 0 and over:
             if missing:  # all that was left: its time is not one in which nothing came
-                gone = Slice(len(recorded.slices), starts, starts, 0, 0, 0, {}, (), missing, seen_s)
+                gone = Slice(len(recorded.slices), starts, starts, 0, 0, 0, {}, (), missing)
                 return self._entered(recorded, gone)
-            return recorded if self._goes_on(recorded, starts) else self._end(recorded, "complete")
+            return self._end(recorded, "complete")
         most = self._most(recorded)
         if backlog == 0 or (not over and backlog < most and now_s < self._last_slice_s + SLICE_S):
             self._sleep(0.2)
@@ -175,14 +165,6 @@ class Recorder:
         self._last_slice_s = now_s
         ends = portion({part: (starts[part], max(starts[part], goal[part])) for part in goal}, most=allowed)
         piece = self._slicing.copied(recorded, starts, ends, missing)
-        read = in_log_order(piece.files(self._folder))
-        self._delays.saw(read, seen_s=seen_s)
-        if later := self._begins_later(recorded, piece, read):
-            shutil.rmtree(data_folder(self._folder, piece.number))
-            first = {**recorded.first, **later}
-            self._write_head(recorded.from_s, first)
-            return replace(recorded, first=first)
-        piece = replace(piece, seen_s=seen_s)
         limit = self._request.max_bytes
         if limit is not None and recorded.bytes + piece.bytes > limit:
             shutil.rmtree(data_folder(self._folder, piece.number))
@@ -196,43 +178,6 @@ class Recorder:
     def _asked(self, until_s: float) -> tuple[Ends, Ends, Ends]:
         goal = self._offsets.at(until_s)
         return goal, self._offsets.ends(), self._offsets.starts()
-
-    def _begins_later(
-        self, recorded: Recorded, piece: Slice, read: Mapping[int, tuple[Whole, Whole]]
-    ) -> dict[int, int]:
-        """Where partitions of which nothing is recorded yet turn, if this slice would begin too early."""
-        from_us = round(recorded.from_s * 1e6)
-        found = {}
-        for part, (offsets, times) in read.items():
-            at, before = piece.starts[part], self._before.get(part, 0)
-            early = turn(times, from_us) if recorded.first.get(part) == at else 0
-            if not early:
-                continue
-            turns = int(offsets[early]) if early < offsets.size else piece.ends[part]
-            early_s = (from_us - float(np.median(times[:early]))) / 1e6
-            if early_s <= CLOCKS_S and not self._delays.is_long(part):  # stamped late, as all that follow are
-                found[part] = turns
-            elif at < before:
-                found[part] = min(turns, before)
-        return found
-
-    def _goes_on(self, recorded: Recorded, starts: Ends) -> bool:
-        """Whether records that came in time lie behind the first one that is stamped too late."""
-        looked = {part: min(at + self._look, (self._all or {}).get(part, 0)) for part, at in starts.items()}
-        looked = {part: end for part, end in looked.items() if end > starts[part]}
-        if not looked:
-            return False
-        piece = self._slicing.copied(recorded, {part: starts[part] for part in looked}, looked, 0)
-        read = in_log_order(piece.files(self._folder))
-        shutil.rmtree(data_folder(self._folder, piece.number))
-        until_us = round(recorded.until_s * 1e6)
-        ends = {}
-        for part, (offsets, times) in read.items():
-            if in_time := turn(times, until_us):
-                ends[part] = int(offsets[in_time]) if in_time < offsets.size else looked[part]
-        self._sure = {**self._sure, **ends}
-        self._look = min(2 * self._look, self._most(recorded))  # one far ahead has hidden many
-        return bool(ends)
 
     def _patiently(self, recorded: Recorded, question: Callable[[], Answer]) -> Answer:
         for _ in range(1, ATTEMPTS):
@@ -269,6 +214,19 @@ class Recorder:
     def _end(self, recorded: Recorded, how: str) -> Recorded:
         write_json(self._folder / "ended.json", {"schema": 1, "how": how})
         return replace(recorded, ended=how)
+
+
+def _beginning(at: Ends, left: Ends, heads: Ends) -> dict[int, int]:
+    """Where each partition begins: at the first offset of its time, and not before its head at the order.
+
+    Earlier where retention has deleted some of that time: from the head on it is missing.
+    """
+    found = {}
+    for part, first in at.items():
+        head = heads.get(part, left[part])
+        gone = first <= left[part] and head < left[part]
+        found[part] = head if gone else max(first, head, left[part])
+    return found
 
 
 @contextmanager

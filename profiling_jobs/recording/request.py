@@ -32,6 +32,12 @@ class Request:
     """Epoch seconds; None: from the next whole second on."""
     max_bytes: int | None = None
     """Of the files on the disk."""
+    heads: Ends | None = None
+    """Partition -> where it ended when the recording was ordered; None: not known.
+
+    Topics are recorded one after the other. What retention has deleted of a later one by its turn would else
+    look like silence.
+    """
 
     def __post_init__(self) -> None:
         number("duration_s", self.duration_s, at_least=1.0, at_most=31 * 86_400.0)

@@ -1,8 +1,8 @@
 """How do the events of a recording happen now, without being parsed?
 
 The event time inside a record is moved by as much as the record itself: by now − its broker timestamp. So
-what was out of order, or late, stays so by as much. Where that timestamp is a stray one, it is moved by as
-much as the records beside it: one event decades ahead, and a job drops all others as late. The field is named
+what was out of order, or late, stays so by as much. Where that timestamp cannot be right it is not moved, and
+late: one event decades ahead, and a job drops all others as late. The field is named
 by its path in the JSON value (`"event_time"`, `"payload.created_at"`) with its unit, or a function of the
 user's own does it, `"package.module:function"`, called with the values and the milliseconds to move each by.
 

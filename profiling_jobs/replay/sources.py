@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 
 from .. import jobs
 from ..errors import Misconfigured
-from ..recording.recorded import Recorded
-from ..recording.stamps import believable, near
+from ..recording.recorded import CLOCKS_S, STRAYS, Recorded
 from .resampling import position_after, position_at
 
 BLOCK_RECORDS = 250_000  # judgement: at 100 bytes some 30 MB in each task
@@ -64,8 +63,8 @@ class Source:
     columns: frozenset[str]
     partitions: int | None = None
     """Of the topic that was recorded."""
-    believed_s: tuple[float, float] = (-math.inf, math.inf)
-    """Between which seconds the timestamps may be believed."""
+    plausible_s: tuple[float, float] = (-math.inf, math.inf)
+    """Between which seconds timestamps can be right; others say nothing."""
 
     @property
     def records(self) -> int:
@@ -117,8 +116,16 @@ def _recorded(path: Path) -> Source:
         round(recorded.covered_s * 1e6),
         columns,
         recorded.partitions,
-        near(stamped, span_s=recorded.until_s - recorded.from_s),
+        _around_the_middle(stamped, span_s=recorded.until_s - recorded.from_s),
     )
+
+
+def _around_the_middle(stamped: Mapping[int, int], *, span_s: float) -> tuple[float, float]:
+    """Right for a recording of so many seconds where fewer than half of its timestamps are wrong."""
+    seconds = sorted(stamped)
+    passed = np.cumsum([stamped[second] for second in seconds])
+    middle = seconds[int(np.searchsorted(passed, passed[-1] / 2.0))]
+    return middle - span_s - CLOCKS_S, middle + span_s + CLOCKS_S
 
 
 def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
@@ -147,13 +154,13 @@ def _parquet(name: str, files: list[Path], *, folder: Path) -> Source:
         )
     if not blocks:
         raise Misconfigured("source", f"{name} has no records")
-    believed_s = believable({second: one.records for second, one in seen.items()}) if seen else None
-    span_us = _span_us(seen, believed_s) if believed_s else 0
+    plausible_s = _plausible({second: one.records for second, one in seen.items()})
+    times = [one for second, one in seen.items() if plausible_s[0] <= second < plausible_s[1]]
+    span_us = max(one.last_us for one in times) - min(one.first_us for one in times) if times else 0
     records = sum(block.records for block in blocks)
     if records > 1:  # so many records have one gap fewer between them
         span_us = span_us * records // (records - 1)
-    source = Source(name, tuple(blocks), span_us, frozenset(columns))
-    return replace(source, believed_s=believed_s) if believed_s else source
+    return Source(name, tuple(blocks), span_us, frozenset(columns), plausible_s=plausible_s)
 
 
 def _cut_up(opened: pq.ParquetFile, path: Path) -> list[int]:
@@ -189,11 +196,20 @@ def _add_times(opened: pq.ParquetFile, seen: dict[int, _Second]) -> None:
                 )
 
 
-def _span_us(seen: Mapping[int, _Second], believed_s: tuple[int, int]) -> int:
-    """From the first record to the last. A stray one would stretch it until nearly nothing is passed over."""
-    first, end = believed_s
-    kept = [one for second, one in seen.items() if first <= second < end]
-    return max(one.last_us for one in kept) - min(one.first_us for one in kept)
+def _plausible(stamped: Mapping[int, int]) -> tuple[float, float]:
+    """From the first second, before the second: no further from most records than these span.
+
+    A single wrong timestamp would stretch the time of a source until nearly nothing of it is sent.
+    """
+    if not stamped:
+        return -math.inf, math.inf
+    seconds = sorted(stamped)
+    passed = np.cumsum([stamped[second] for second in seconds])
+    total = int(passed[-1])
+    aside = min(math.ceil(STRAYS * total), (total - 1) // 2)
+    low = seconds[int(np.searchsorted(passed, aside, side="right"))]
+    high = seconds[int(np.searchsorted(passed, total - aside))] + 1
+    return low - (high - low), high + (high - low)
 
 
 def as_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

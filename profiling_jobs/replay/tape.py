@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ..recording.stamps import as_neighbours
 from .sources import Block, Source, as_times
 
 Whole = NDArray[np.int64]
@@ -31,10 +30,7 @@ WANTED = {"key": pa.binary(), "value": pa.binary(), "headers": HEADERS, "partiti
 
 @dataclass(frozen=True)
 class Records:
-    """Some records, and when the broker had them in milliseconds since the epoch (−1: nobody knows).
-
-    Of a record that is stamped wrongly that is when it had its neighbours.
-    """
+    """Some records, and when the broker had them in milliseconds since the epoch (−1: unknown)."""
 
     batch: pa.RecordBatch
     at_ms: Whole
@@ -95,7 +91,8 @@ class Tape:
         batch = pa.record_batch([_single(mine, name, WANTED[name]) for name in self._columns], self._columns)
         if not timed:
             return _Loaded(batch, np.full(len(mine), -1), rows)
-        at_ms = as_neighbours(_at_ms(table), believed_s=self._source.believed_s)
+        at_ms, (low_s, high_s) = _at_ms(table), self._source.plausible_s
+        at_ms = np.where((at_ms >= low_s * 1000) & (at_ms < high_s * 1000), at_ms, -1)
         return _Loaded(batch, at_ms[own], rows)
 
 

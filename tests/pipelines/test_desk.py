@@ -284,7 +284,7 @@ class TestRecordingAgain:
             there.pace.set(SPEED)
             office = Office(there, desk, desk, tmp_path)
             office.launched(rate_rps=0.0)
-            there.flow("who", 1500.0)  # nothing comes in the other one: its recording is over at once
+            there.flow("who", 9000.0)  # nothing comes in the other one: its recording is over at once
             assert ended(desk, desk.begin("record", "orders", seconds=40))["state"] == "failed"
             full_disk[0] = False
             before = {
@@ -294,7 +294,7 @@ class TestRecordingAgain:
             done = carried_out(desk, "record", "orders", seconds=40)["recordings"]
             assert {one["folder"] for one in done.values()} == {str(folder) for folder in before}
             assert {one["ended"] for one in done.values()} == {"complete"}
-            assert done["users"]["records"] == pytest.approx(60_000, rel=0.002)
+            assert done["users"]["records"] == pytest.approx(360_000, rel=0.002)
 
     def test_what_a_later_topic_loses_meanwhile_is_not_taken_for_silence(self, tmp_path, monkeypatch):
         settings = config.parse(

@@ -108,7 +108,7 @@ def test_event_times_move_by_as_much_as_the_record(plan: Callable[..., Replay]) 
 
 
 @pytest.mark.parametrize("stamp_ms", [AT_MS // 1000, 0, -1, AT_MS - 12 * 3_600_000, AT_MS * 2])
-def test_an_event_whose_record_is_stamped_wrongly_moves_as_its_neighbours(
+def test_an_event_whose_record_is_stamped_wrongly_is_late_and_never_ahead(
     plan: Callable[..., Replay], stamp_ms: int
 ) -> None:
     wanted = plan(event_time="at", copies=1)
@@ -121,9 +121,9 @@ def test_an_event_whose_record_is_stamped_wrongly_moves_as_its_neighbours(
     )
     sent, start_s = run(wanted)
     arrived_ms = [one["at"] + 7 for _, one in sorted(sent, key=lambda each: each[1]["n"])]
+    assert arrived_ms.pop(77) < start_s * 1000
     assert start_s * 1000 <= min(arrived_ms)
     assert max(arrived_ms) <= start_s * 1000 + 521
-    assert abs(arrived_ms[77] - arrived_ms[76]) <= 20
 
 
 def test_what_is_far_too_late_is_given_up_and_counted(plan: Callable[..., Replay]) -> None:
