@@ -98,7 +98,7 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
         line = re.search(r"at line (\d+)", str(error))
         at = int(line.group(1)) if line else None
         raise WrongSettings(file, (Mistake("the file", at, f"is not valid TOML: {error}"),)) from error
-    reader = _Reader(_lines(text), environment)
+    reader = _Reader(lines(text), environment)
     found = {name: reader.section(name, kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
     brokers, spark = found["brokers"], found["spark"]
     if isinstance(brokers, BrokerSettings) and isinstance(spark, SparkSettings):
@@ -247,7 +247,7 @@ def _with_tuples(value: Any) -> Any:
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
-def _lines(text: str) -> dict[str, int]:
+def lines(text: str) -> dict[str, int]:
     """Path -> line, for the plain `[table]` and `key = value` lines that such files are made of."""
     found: dict[str, int] = {}
     table = ""

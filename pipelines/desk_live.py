@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from models.wording import executors
 from profiling_jobs.errors import Misconfigured, NotReady
 from profiling_jobs.loop import applying
 
 from . import job_plans
+from .config_checks import default_state_partitions
 from .desk_means import LOOK_S, Found, Means
 from .desk_orders import Order
 
@@ -35,6 +37,11 @@ def launch(means: Means, order: Order) -> Found:
             if topic not in there and "/" not in topic:
                 order.say(f"making the topic {topic} with {wanted[own]} partitions")
                 world.broker.create(topic, partitions=wanted[own])
+    if world.kind != "simulated" and not Path(plan.checkpoint).exists():
+        most = max(world.partitions(plan, job)[own] for own in plan.inputs)
+        spark = means.settings.spark
+        for one in default_state_partitions(job, f"job.{name}", spark, topic_partitions=most):
+            order.say(f"{one.problem}; {one.fix}")
     order.say(f"starting {name} with {executors(plan.scale_out)}")
     world.deployments.launch(plan)
     clock = means.clock(order)

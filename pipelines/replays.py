@@ -44,7 +44,7 @@ def replay(
     if len(inputs) == 1:
         own, topic = next(iter(inputs.items()))
         events = events_for(owner.folder, name, job, own, several=False)
-        event_time = event_time_of(name, job, events)
+        event_time = event_time_of(job, events)
         return _replay_one(
             owner, settings, brokers, copy=copy, topic=topic, events=events, event_time=event_time
         )
@@ -65,7 +65,7 @@ def replay(
                 copy=f"{copy}.{number}",
                 topic=topic,
                 events=events,
-                event_time=event_time_of(name, job, events),
+                event_time=event_time_of(job, events),
             )
             parts.append(part)
         return Together(list(zip(parts, _shares(opened), strict=True)))
@@ -113,7 +113,7 @@ def _replay_one(
     return LocalReplay(owner, name=copy, settings=settings.spark).start(plan)
 
 
-def event_time_of(name: str, job: JobSettings, events: str) -> EventTime:
+def event_time_of(job: JobSettings, events: str) -> EventTime:
     """Which field of these events says when they happened, and in what unit: a replay moves it to now."""
     if job.event_time == KAFKA_TIMESTAMP:
         return None, "ms"  # it is the moment of sending, in a replay as well
@@ -124,13 +124,6 @@ def event_time_of(name: str, job: JobSettings, events: str) -> EventTime:
 
         generated = events.removeprefix("generator:").partition("?")[0].partition("/")[0]
         return EVENT_TIMES.get(generated, "event_time"), "ms"
-    if job.longest_window_s > 0.0:
-        raise Misconfigured(
-            f"job.{name}.event_time",
-            f"is not set, and the job has windows (longest_window_s): whenever {events} begins again its "
-            "times would jump back, and the job drop every record as late. So name the field of the events "
-            f'that holds their time, or "{KAFKA_TIMESTAMP}" where the windows are on Kafka\'s own timestamp',
-        )
     return None, "ms"
 
 

@@ -297,8 +297,9 @@ class JobEvents(Section):
         None,
         description="The field of the events that holds their time, `payload.created_at`; or a function of "
         "yours, `package.module:function`, that gets the values and by how many milliseconds to move each. "
-        "A copy is sent its events over and over, each time as of now: with old times they would be late, "
-        "and dropped. Of a generator it is known.",
+        "`kafka-timestamp`: windows are on Kafka's own timestamp. A copy is sent its events over and over, "
+        "each time as of now: with old times they would be late, and dropped. Needed with "
+        "`longest_window_s`; of a generator it is known.",
     )
     event_time_unit: TimeUnit = Field("ms", description="What `event_time` counts; `iso` is a text.")
 

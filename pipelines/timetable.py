@@ -10,7 +10,7 @@ fields, by the same clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -107,26 +107,60 @@ def mistakes(job: JobSettings) -> Mapping[str, str]:
         )
     for key in ("profile_cron", "drill_cron"):
         line = getattr(job, key)
-        if line is not None and (problem := cron_problem(line)):
+        if line is None:
+            continue
+        if problem := cron_problem(line):
             found[key] = problem
+        elif "blackouts" not in found and _always_blacked_out(line, job.blackouts):
+            found[key] = (
+                f"{line!r} always falls into a blackout, in which nothing is begun: choose another time than "
+                f"{', '.join(job.blackouts)}"
+            )
     return found
+
+
+def _always_blacked_out(line: str, blackouts: Sequence[str]) -> bool:
+    """Whether every time that a cron line means lies in a weekly window; a date comes only once."""
+    weekly = [one for one in map(window, blackouts) if not isinstance(one.days, date)]
+    minutes, hours, days, _, weekdays = _cron_sets(line)
+    # Cron takes either of day and day of the week where both are given, and a date falls on any weekday.
+    fixed = len(days) == 31 and {(day - 1) % 7 for day in weekdays}
+    monday = datetime(2024, 1, 1)
+    times = (
+        monday + timedelta(days=day, hours=hour, minutes=minute)
+        for day in fixed or range(7)
+        for hour in hours
+        for minute in minutes
+    )
+    return bool(weekly) and all(any(one.holds(at) for one in weekly) for at in times)
 
 
 def cron_problem(line: str) -> str:
     """What is wrong with a cron line; empty if nothing is."""
+    try:
+        _, _, days, months, _ = _cron_sets(line)
+    except ValueError as wrong:
+        return str(wrong)
+    if min(days) > max(LONGEST[month - 1] for month in months):
+        return f"{line!r} never comes: no month of it has a day {min(days)}"
+    return ""
+
+
+def _cron_sets(line: str) -> list[frozenset[int]]:
+    """The numbers of each field, in the order of CRON; ValueError with what is accepted."""
     parts = line.split()
     if len(parts) != len(CRON):
-        return f"{line!r} has {len(parts)} fields; five are wanted, `0 3 * * Sun` is Sundays at three"
-    meant: dict[str, set[int]] = {}
+        raise ValueError(
+            f"{line!r} has {len(parts)} fields; five are wanted, `0 3 * * Sun` is Sundays at three"
+        )
+    found = []
     for part, (name, low, high, names) in zip(parts, CRON, strict=True):
-        meant[name] = set()
-        for one in part.split(","):
-            if not (numbers := _cron_field(one, low, high, names)):
-                return f"{one!r} in {line!r} is no {name}: {low} to {high}, *, A-B or */N"
-            meant[name] |= numbers
-    if min(meant["day"]) > max(LONGEST[month - 1] for month in meant["month"]):
-        return f"{line!r} never comes: no month of it has a day {min(meant['day'])}"
-    return ""
+        numbers = [_cron_field(one, low, high, names) for one in part.split(",")]
+        for one, meant in zip(part.split(","), numbers, strict=True):
+            if not meant:
+                raise ValueError(f"{one!r} in {line!r} is no {name}: {low} to {high}, *, A-B or */N")
+        found.append(frozenset().union(*numbers))
+    return found
 
 
 def _cron_field(text: str, low: int, high: int, names: tuple[str, ...]) -> frozenset[int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from models.wording import counted
 from pipelines import config
 from pipelines.config import Mistake, WrongSettings
-from pipelines.settings import Settings
-from profiling_jobs import triggers
+from pipelines.config_checks import concerns
 
 
 @click.command("check")
@@ -28,42 +29,39 @@ def command(file: Path, as_json: bool) -> None:
     """Read headroom.toml as every command does, and say everything that is wrong with it, a line each.
 
     \b
-    Exit code 0: it is right.
+    Exit code 0: it is right; there may be warnings.
     Exit code 1: it is wrong.
     Exit code 2: it could not be read at all.
     """
-    try:
-        settings = config.load(file, environment=os.environ)
-    except WrongSettings as wrong:
-        jobs: list[str] = []
-        mistakes = wrong.mistakes
-    else:
-        jobs = sorted(settings.jobs)
-        mistakes = _beyond_the_file(settings, file)
+    mistakes, warnings, jobs = _read(file)
     if as_json:
-        rows = [{"path": one.path, "line": one.line, "problem": one.problem} for one in mistakes]
-        click.echo(json.dumps({"schema": 1, "right": not mistakes, "jobs": jobs, "mistakes": rows}))
-    elif mistakes:
+        found = {
+            key: [{"path": one.path, "line": one.line, "problem": one.problem} for one in ones]
+            for key, ones in (("mistakes", mistakes), ("warnings", warnings))
+        }
+        click.echo(json.dumps({"schema": 1, "right": not mistakes, "jobs": jobs, **found}))
+    else:
         for one in mistakes:
             click.echo(f"{file}: {one}")
-    else:
-        click.echo(f"{file} is right: {', '.join(jobs) or 'no job yet'}")
+        for one in warnings:
+            click.echo(f"{file}: warning: {one}")
+        if not mistakes:
+            also = f", with {counted(len(warnings), 'warning')}" if warnings else ""
+            click.echo(f"{file} is right{also}: {', '.join(jobs) or 'no job yet'}")
     if mistakes:
         raise click.exceptions.Exit(1)
 
 
-def _beyond_the_file(settings: Settings, file: Path) -> tuple[Mistake, ...]:
-    """What only the disk can tell."""
-    folder = file.resolve().parent
-    found = []
-    for name, job in sorted(settings.jobs.items()):
-        if job.script is None:
-            continue
-        if not (script := folder / job.script).is_file():
-            found.append(Mistake(f"job.{name}.script", None, f"there is no {job.script}"))
-            continue
-        intervals_s = triggers.spelt_in(script.read_text(errors="replace"))
-        wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in intervals_s]
-        if wrong and all(wrong):
-            found.append(Mistake(f"job.{name}.trigger_s", None, wrong[0]))
-    return tuple(found)
+def _read(file: Path) -> tuple[Sequence[Mistake], Sequence[Mistake], list[str]]:
+    """Mistakes, warnings and the names of the jobs."""
+    try:
+        settings = config.load(file, environment=os.environ)
+    except WrongSettings as wrong:
+        return wrong.mistakes, (), []
+    lines = config.lines(file.read_text(encoding="utf-8-sig"))
+    found: dict[bool, list[Mistake]] = {True: [], False: []}
+    for name in settings.jobs:
+        for one in concerns(name, settings, folder=file.resolve().parent):
+            line = lines.get(one.path) or lines.get(one.path.rpartition(".")[0])
+            found[one.serious].append(Mistake(one.path, line, f"{one.problem}; {one.fix}"))
+    return found[True], found[False], sorted(settings.jobs)

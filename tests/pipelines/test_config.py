@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.config import WrongSettings, load, parse, variable_of
+from pipelines.config_checks import concerns
 from pipelines.job_loop import control_settings
 from profiling_jobs.errors import Misconfigured
 
@@ -68,6 +69,12 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("profile_scale_outs = [0, 2]", "line 8: job.orders.profile_scale_outs: must be at least 1, got 0"),
         ("scale_out_max = 100000", "line 8: job.orders.scale_out_max: must be at most 1000, got 100000"),
         ("drill_cron = '0 4 30 2 *'", "line 8: job.orders.drill_cron: '0 4 30 2 *' never comes"),
+        (
+            "drill_cron = '0 4 * * Sat'\nblackouts = ['Sat,Sun 00:00-24:00']",
+            "line 8: job.orders.drill_cron: '0 4 * * Sat' always falls into a blackout",
+        ),
+        ("longest_window_s = 10", "line 4: job.orders.event_time: is not set, and the job has windows"),
+        ("scale_out_min = 9", "line 8: job.orders.scale_out_min: is 9, more than scale_out_max = 8"),
         ("[jobs.clicks]", "line 8: jobs: no such section; did you mean job.NAME?"),
         ("[brokers]\nbootstrap = 'kafka'", "line 9: brokers.bootstrap: 'kafka' is not of the form host:port"),
         (
@@ -229,3 +236,41 @@ def test_settings_are_frozen() -> None:
         orders.mode = "apply"
     with pytest.raises(TypeError):
         orders.inputs["more"] = "topics"  # type: ignore[index]
+
+
+SCRIPT = """\
+[job.orders]
+script = "job.py"
+args = ["{input_topic}", "{output_topic}", "{checkpoint}", "{brokers}"]
+inputs = {events = "orders"}
+outputs = {alerts = "alerts"}
+recovery_target_s = 60
+max_offsets_per_trigger = 900
+state_partitions = 12
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "told"),
+    [
+        ("", "", None, ""),
+        ('"job.py"', '"jobs.py"', "script", "there is no jobs.py"),
+        ('"{checkpoint}", ', "", "args", "lacks {checkpoint}"),
+        ('"{input_topic}"', '"--in={input:events}"', None, ""),
+        ('"{input_topic}", "{output_topic}", ', "", "args", "lacks {input_topic}, {output_topic}"),
+        (', "{brokers}"', "", "args", "lacks {brokers}"),
+        ("state_partitions = 12", "scale_out_max = 20", "state_partitions", "state_partitions = 24 before"),
+        ("state_partitions = 12", 'conf = {"spark.sql.shuffle.partitions" = "9"}', None, ""),
+        ("max_offsets_per_trigger = 900", "", "max_offsets_per_trigger", "one giant batch"),
+        ("state_partitions", "trigger_s = 30\nstate_partitions", "trigger_s", "trigger_s below 15"),
+        ("state_partitions", "max_lag_s = 60\nstate_partitions", "max_lag_s", "max_lag_s below 60"),
+        ("= 60", "= 15", "spark.network_timeout_s", "takes longer than the 15 s promised"),
+    ],
+)
+def test_what_will_fail_is_known_before_the_start(
+    tmp_path: Path, old: str, new: str, path: str | None, told: str
+) -> None:
+    (tmp_path / "job.py").touch()
+    found = list(concerns("orders", parse(SCRIPT.replace(old, new), environment={}), folder=tmp_path))
+    assert [one.path.removeprefix("job.orders.") for one in found] == ([] if path is None else [path])
+    assert all(told in f"{one.problem}: {one.fix}" for one in found)

@@ -18,7 +18,8 @@ from models.quantities import RecoveryEvent
 from pipelines import config, diagnosis
 from pipelines.command_line import doctor as doctor_command
 from pipelines.command_line import main
-from pipelines.diagnosis import Finding, Patient, examined, promises
+from pipelines.config_checks import _network_timeout
+from pipelines.diagnosis import Finding, Patient, examined
 from pipelines.diagnosis.attached import attached
 from pipelines.owner import Owner
 from pipelines.resources.sqlite_store import SqliteStore
@@ -171,8 +172,8 @@ class TestTimeouts:
     )
     def test_a_silent_executor_must_be_given_up_well_before_the_target(self, spark, job, state):
         given = JobSettings(**{"inputs": {}, "recovery_target_s": 60.0, "max_offsets_per_trigger": 9, **job})
-        found = promises._network("orders", given, SparkSettings(**spark))
-        assert [one.state for one in found] == ([state] if state else [])
+        found = list(_network_timeout(given, "job.orders", SparkSettings(**spark)))
+        assert ["problem" if one.serious else "warning" for one in found] == ([state] if state else [])
         assert all(one.fix for one in found)
 
     def test_the_exit_code_says_it(self, project):

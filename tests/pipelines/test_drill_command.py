@@ -257,6 +257,9 @@ class TestStartAndStop:
         assert f"somebody else runs it, so it is not {done} here" in result.output
 
 
+SCRIPT = 'script = "my_job.py"\nargs = ["{input_topic}", "{output_topic}", "{checkpoint}", "{brokers}"]'
+
+
 @pytest.mark.fast
 class TestCheck:
     def test_a_file_that_is_right(self, project):
@@ -275,20 +278,20 @@ class TestCheck:
         assert (said["right"], len(said["mistakes"]), said["mistakes"][0]["line"]) == (False, 3, 3)
 
     def test_a_script_that_is_not_there(self, project):
-        script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', 'script = "my_job.py"')
+        script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', SCRIPT)
         (project / "headroom.toml").write_text(script)
         assert "there is no my_job.py" in headroom("check").output
         (project / "my_job.py").touch()
         assert headroom("check").exit_code == 0
 
     def test_a_trigger_of_the_script_that_is_not_declared(self, project):
-        script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', 'script = "my_job.py"')
+        script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', SCRIPT)
         (project / "headroom.toml").write_text(script)
         (project / "my_job.py").write_text('writer.trigger(processingTime="1 second").start()')
         result = headroom("check")
         assert result.exit_code == 1
         assert (
-            "job.enrichment.trigger_s: is 0, but the query is triggered every 1 s: set it to 1"
+            "job.enrichment.trigger_s: is 0, but the query is triggered every 1 s; set it to 1"
             in result.output
         )
         (project / "headroom.toml").write_text(script + "trigger_s = 1\n")

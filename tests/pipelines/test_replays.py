@@ -13,7 +13,6 @@ from pipelines import config, replays
 from pipelines.resources import local_replay
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.orders import write_json
-from profiling_jobs.errors import Misconfigured
 from profiling_jobs.replay.driver import prepared
 from profiling_jobs.replay.rates import MICROS, Schedule
 from profiling_jobs.replay.tasks import Task
@@ -127,13 +126,6 @@ def test_event_times_go_on_when_a_recording_is_walked_past_its_end(planned, reco
     assert len(times) > 3 * SPAN_S * 1000
     assert times == sorted(times)
     assert began_ms - 100 < times[0] < times[-1] < time.time() * 1000 + 100
-
-
-def test_windows_over_times_that_jump_back_are_refused(planned, recorded):
-    with pytest.raises(Misconfigured, match=r"^job\.orders\.event_time: .* So name the field") as refused:
-        planned(f'events = "{recorded}"\nlongest_window_s = 10')
-    assert "longest_window_s" in str(refused.value)
-    assert planned(f'events = "{recorded}"').event_time is None  # nothing of it waits for times to pass
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,23 @@ def test_a_time_zone_that_nobody_knows_is_told():
     for zone in ("Europe/Nowhere", "../etc/passwd"):
         with pytest.raises(Misconfigured, match=r"job\.orders\.time_zone.*Europe/Berlin"):
             job(f'time_zone = "{zone}"')
+
+
+@pytest.mark.parametrize(
+    ("line", "windows", "never"),
+    [
+        ("0 4 * * Sat", "Sat,Sun 00:00-24:00", True),
+        ("0 4 * * Sat,Mon", "Sat,Sun 00:00-24:00", False),
+        ("30 23 * * *", "daily 22:00-02:00 no-scale-in", True),
+        ("30 1,3 * * *", "daily 22:00-02:00", False),
+        ("0 4 1 * Sat", "Sat,Sun 00:00-24:00", False),
+        ("0 4 27 11 *", "2026-11-27 00:00-24:00", False),
+    ],
+)
+def test_a_schedule_that_always_falls_into_a_blackout_is_refused(line, windows, never):
+    text = f'drill_cron = "{line}"\nblackouts = ["{windows}"]'
+    if never:
+        with pytest.raises(Misconfigured, match=r"job\.orders\.drill_cron: .* always falls into a blackout"):
+            job(text)
+    else:
+        assert job(text).drill_cron == line

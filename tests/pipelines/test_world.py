@@ -284,10 +284,6 @@ class TestSettings:
         with pytest.raises(Misconfigured, match=r"job\.orders\.profile_scale_outs"):
             job_plans.search("orders", found.jobs["orders"], found.spark)
 
-    def test_a_window_makes_the_warm_up_as_long(self):
-        job = settings('build = "a:b"\nlongest_window_s = 300').jobs["orders"]
-        assert job_plans.rules(job).longest_window_s == 300.0
-
     def test_a_benchmark_job_has_its_fixed_settings_where_the_file_has_none(self, tmp_path):
         job = settings('build = "profiling_jobs.jobs.nexmark_q5_long:build"').jobs["orders"]
         assert job_plans.rules(job).longest_window_s == 300.0
@@ -374,7 +370,7 @@ class TestSimulated:
         plan = job_plans.live_plan("orders", job, folder=tmp_path)
         with world.opened(found, tmp_path) as there:
             assert there.partitions(plan, job) == {"events": 12, "alerts": 12}
-            wider = replace(job, topic_partitions=16)
+            wider = job.model_copy(update={"topic_partitions": 16})
             assert there.partitions(plan, wider) == {"events": 16, "alerts": 16}
             there.broker.create("in", partitions=3)
             assert there.partitions(plan, wider) == {"events": 3, "alerts": 3}
