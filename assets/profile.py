@@ -42,10 +42,13 @@ def profiling_points(context: dg.AssetExecutionContext, desk: dg.ResourceParam[D
 class Drills(dg.Config):
     """Which failures are caused. What is left out follows from the job's settings and models."""
 
-    kind: str | None = Field(default=None, description=f"One of {', '.join(FAILURE_KINDS)}.")
-    scale_out: int | None = Field(default=None, ge=1, description="Executors of the copy.")
-    rate_rps: float | None = Field(default=None, gt=0.0, description="Load during the drill, records/s.")
+    kinds: list[str] | None = Field(default=None, description=f"Some of {', '.join(FAILURE_KINDS)}.")
+    scale_outs: list[int] | None = Field(default=None, description="Executors of the copy.")
+    rates_rps: list[float] | None = Field(default=None, description="Load during the drill, records/s.")
     repeats: int = Field(default=1, ge=1, description="Of every combination.")
+    budget_executor_s: float | None = Field(
+        default=None, description="Executor-seconds that drills on a copy may cost."
+    )
     live: bool = Field(
         default=False, description="On the live job itself; refused unless its allow_live_drills is true."
     )
@@ -60,8 +63,8 @@ def failure_drills(
 ) -> dg.MaterializeResult:
     """Failures caused on purpose, on a copy of the job: downtime and recovery, beside what was predicted."""
     found = ordered(
-        context, desk, "drill", context.partition_key, kinds=_alone(config.kind),
-        scale_outs=_alone(config.scale_out), rates_rps=_alone(config.rate_rps), repeats=config.repeats,
+        context, desk, "drill", context.partition_key, kinds=config.kinds, scale_outs=config.scale_outs,
+        rates_rps=config.rates_rps, repeats=config.repeats, budget_executor_s=config.budget_executor_s,
         live=config.live or None, by_itself=config.by_itself or None,
     )  # fmt: skip
     return dg.MaterializeResult(metadata=of_drills(found["drills"], kept=found["kept"]))
@@ -108,10 +111,6 @@ def table(drills: Sequence[Json]) -> str:
         recovery = "never" if one["recovery_s"] is None else _said(one["recovery_s"])
         lines.append(f"{head}| {_said(one['downtime_s'])} | {recovery} | {said} |")
     return "\n".join(lines)
-
-
-def _alone(value: Any) -> list[Any] | None:
-    return None if value is None else [value]
 
 
 def _predicted(drill: Json) -> Json:

@@ -10,8 +10,8 @@ ONE = {"are": "is", "were": "was", "do": "does", "have": "has"}
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 drill`, `4 drills`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`1 drill`, `4 drills`, `1,200 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def executors(number: int, do: str = "") -> str:

@@ -152,7 +152,7 @@ class Demo:
             self._drilled({"live": True})
             return
         size, rate = self._job.scale_out, scene.before_rps
-        self._drilled({"scale_out": size, "rate_rps": rate, "repeats": scene.drill_repeats})
+        self._drilled({"scale_outs": [size], "rates_rps": [rate], "repeats": scene.drill_repeats})
 
     def _model(self) -> None:
         self._stage("model", "models are fitted, checked and put in charge")
@@ -222,7 +222,7 @@ class Demo:
         size = self.pilot.newest.get("scale_out")
         if not isinstance(size, int):
             raise NotReady(f"the size of {JOB} is not known: {size}")
-        self._drilled({"scale_out": size, "rate_rps": self._scene.after_rps})
+        self._drilled({"scale_outs": [size], "rates_rps": [self._scene.after_rps]})
 
     # ----------------------------------------------------------------------------------------- its parts
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from .desk import Desk, Json, carried_out
+from profiling_jobs.errors import HeadroomError
+
+from .desk import Desk, Json, awaited, carried_out
 
 if TYPE_CHECKING:
     from profiling_jobs.ports import Store
@@ -45,6 +47,43 @@ class AtDesk:
         **details: Any,
     ) -> Json:
         return carried_out(self._desk, what, job, say=say, seen=seen, **details)
+
+
+class Watched(AtDesk):
+    """The same for a run of this process: what an order says is also shown to whoever started the run."""
+
+    def __init__(self, desk: Desk, *, say: Callable[[str], None], seen: Callable[[Json], None]) -> None:
+        super().__init__(desk)
+        self._say, self._seen = say, seen
+        self.order_id = ""
+        self.result: Json | None = None
+        self.problem: HeadroomError | None = None
+
+    def carried_out(
+        self,
+        what: str,
+        job: str,
+        /,
+        *,
+        say: Callable[[str], None],
+        seen: Callable[[Json], None],
+        **details: Any,
+    ) -> Json:
+        def also_say(line: str) -> None:
+            say(line)
+            self._say(line)
+
+        def also_seen(order: Json) -> None:
+            seen(order)
+            self._seen(order)
+
+        try:
+            self.order_id = self._desk.begin(what, job, **details)
+            self.result = awaited(self._desk, self.order_id, say=also_say, seen=also_seen)
+        except HeadroomError as error:
+            self.problem = error
+            raise
+        return self.result
 
 
 class DeskResource(dg.ConfigurableResource[AtDesk]):

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from models.quantities import Unknown
+from profiling_jobs.driver.orders import write_json
 from profiling_jobs.errors import HeadroomError, NotReady
 
 from .owner import Owner
@@ -36,6 +37,8 @@ from .settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[1]
 HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"
+HOME = "dagster"
+ADDRESSES = f"{HOME}/pages.json"  # in the folder, for commands that link to the pages
 GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
 WAIT_S = 240.0  # measured: 15–45 s on a busy machine
 AGAIN_S = 5.0  # judgement: before what has ended is started anew; so much more after each start in a row …
@@ -101,6 +104,27 @@ class _Page:
         return self.process is not None and self.process.alive
 
 
+def dagster_home(folder: Path) -> Path:
+    """DAGSTER_HOME of this folder, with the project's dagster.yaml."""
+    home = folder / HOME
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copyfile(PROJECT / "dagster.yaml", home / "dagster.yaml")
+    return home
+
+
+def environment(folder: Path, *, file: Path, mlflow: str) -> dict[str, str]:
+    """What the definitions have to know: which file, which folder; and the user's own settings."""
+    given = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    return {
+        **given,
+        **QUIET,
+        "DAGSTER_HOME": str(folder / HOME),
+        HEADROOM_FILE: str(file),
+        HEADROOM_FOLDER: str(folder),
+        HEADROOM_PAGE: mlflow,
+    }
+
+
 class Pages:
     """All of them, for one folder and one headroom.toml."""
 
@@ -117,7 +141,7 @@ class Pages:
         self._owner, self._settings, self._say = owner, settings, say
         self._evaluated_at_s = evaluated_at_s
         self._file = file.resolve()
-        self.home = owner.folder / "dagster"
+        self.home = owner.folder / HOME
         web, code, mlflow = free_ports(3)
         self._ours = settings.mlflow.tracking_uri is None
         self._mlflow_at = settings.mlflow.tracking_uri or f"http://{HOST}:{mlflow}"
@@ -202,6 +226,7 @@ class Pages:
     def close(self) -> None:
         """End them."""
         self._closed.set()
+        (self._owner.folder / ADDRESSES).unlink(missing_ok=True)
         for thread in self._starting:
             thread.join()
         running = [page for page in self._pages.values() if page.process is not None]
@@ -360,20 +385,11 @@ class Pages:
 
     def environment(self) -> dict[str, str]:
         """What the definitions have to know: which file, which folder; and the user's own settings."""
-        given = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
-        return {
-            **given,
-            **QUIET,
-            "DAGSTER_HOME": str(self.home),
-            HEADROOM_FILE: str(self._file),
-            HEADROOM_FOLDER: str(self._owner.folder),
-            HEADROOM_PAGE: self._mlflow_at,
-        }
+        return environment(self._owner.folder, file=self._file, mlflow=self._mlflow_at)
 
     def prepare_home(self) -> Path:
         """DAGSTER_HOME with the project's dagster.yaml, and a workspace that names our code server."""
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copyfile(PROJECT / "dagster.yaml", self.home / "dagster.yaml")
+        dagster_home(self._owner.folder)
         (self.home / "workspace.yaml").write_text(
             "load_from:\n"
             "  - grpc_server:\n"
@@ -388,6 +404,8 @@ class Pages:
         if (self.home / "workspace.yaml").exists() and self._pages["web"].process is not None:
             return
         self.prepare_home()
+        where = {**self.addresses.to_json(), "code_port": self.code_port}
+        write_json(self._owner.folder / ADDRESSES, {"schema": 1, "pid": os.getpid(), **where})
         from dagster import DagsterInstance
 
         with DagsterInstance.from_config(str(self.home)) as instance:

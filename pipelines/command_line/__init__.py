@@ -8,7 +8,12 @@ Exit codes everywhere: 0 done, 1 the answer is no, 2 it could not run.
 from __future__ import annotations
 
 import errno
+import json
+import os
+import re
 from importlib import import_module
+from importlib.metadata import version
+from typing import IO, Any
 
 import click
 
@@ -21,8 +26,11 @@ COMMANDS = {
     "start": "Run one job, under the `headroom serve` that runs already.",
     "stop": "End one job between two batches, and leave the others alone.",
     "check": "Whether headroom.toml is right, and everything that is wrong with it.",
-    "plan": "Task slots that a rate will need, from measurements at smaller ones.",
+    "record": "Copy the live input of a job for a while.",
+    "profile": "Search what a job sustains at several sizes, on copies of it.",
     "drill": "Cause failures on a copy of a job, and measure how long it takes to come back.",
+    "model": "Fit and check the models of a job, and put in charge those that pass.",
+    "plan": "Task slots that a rate will need, from measurements at smaller ones.",
     "pause": "Stop deciding for a job, not the job itself.",
     "pin": "Keep a job at exactly this many executors.",
     "resume": "End a job's pause and pin, and take back a size that somebody else has set.",
@@ -34,10 +42,35 @@ COMMANDS = {
 """Name → the line that `headroom --help` prints."""
 
 
-class Told(click.ClickException):
-    """What a person is told when a command could not run."""
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+class CouldNotRun(click.ClickException):
+    """Why a command could not run: one sentence, whose last part is what to do next."""
 
     exit_code = 2
+
+
+class CouldNotRunAsJson(CouldNotRun):
+    """The same on standard output, for programs."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(json.dumps({"schema": 1, "error": self.message, "fix": self.fix}, ensure_ascii=False))
+
+
+def _failed(message: str, *, as_json: bool, setting: str = "", fix: str = "") -> CouldNotRun:
+    """`setting`: what the message begins with. What follows its last colon or semicolon is the fix."""
+    if not as_json:
+        return CouldNotRun(message)
+    problem = message.removeprefix(f"{setting}: ") if setting else message
+    parts = re.fullmatch(r"(.+)[;:] (.+)", problem, re.DOTALL)
+    if fix or parts is None:
+        return CouldNotRunAsJson(message, fix or (f"correct {setting}" if setting else ""))
+    return CouldNotRunAsJson(f"{setting}: {parts[1]}" if setting else parts[1], parts[2])
 
 
 class Commands(click.Group):
@@ -56,14 +89,26 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run it. What is wrong outside of us is one sentence, never a traceback."""
+        as_json = "--json" in ctx.args
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except (HeadroomError, Misuse) as error:
-            raise Told(str(error)) from error
+            setting = getattr(error, "setting", "") or getattr(error, "argument", "")
+            raise _failed(str(error), as_json=as_json, setting=setting) from error
+        except click.UsageError as error:
+            if not as_json:
+                raise
+            help_ = error.ctx.command_path if error.ctx else "headroom"
+            raise _failed(error.format_message(), fix=f"see `{help_} --help`", as_json=True) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # who reads has gone, which click ends by itself
                 raise
-            raise Told(f"{error}: put that right, and try again") from error
+            raise _failed(f"{error}: put that right, and try again", as_json=as_json) from error
+        except (KeyboardInterrupt, click.Abort) as interrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from interrupt
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help, without importing anything."""
@@ -72,5 +117,6 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("headroom"), "--version", message="headroom %(version)s")
 def main() -> None:
     """Keep a Spark streaming job's recovery promise with the fewest executors that can keep it."""

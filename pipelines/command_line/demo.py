@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -52,7 +51,9 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
     file = _fresh(place, scene)
     settings = config.load(file, environment={})
     owner.exit_on_signals()
-    _quiet()
+    from pipelines.runs import quiet
+
+    quiet()
 
     def say(line: str) -> None:
         click.echo(line, err=as_json)
@@ -151,16 +152,3 @@ def _fresh(place: Path, scene: Scene) -> Path:
     except OSError as error:
         raise owner.unwritable(place, error) from error
     return file
-
-
-def _quiet() -> None:
-    """What Dagster and MLflow think of their own interfaces is of no interest here."""
-    import logging
-    import warnings
-
-    warnings.simplefilter("ignore")
-    skipped = "dagster._core.execution.plan.active"  # of each check that had too little data
-    for noisy in ("dagster", "mlflow", "alembic", "matplotlib", skipped):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")

@@ -1,39 +1,237 @@
-"""How does a person's order reach whoever runs the jobs? For what only a living owner can do."""
+"""Orders to the server that owns the jobs: given directly, or by a run of Dagster's in this process."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines import config, desk, job_plans, owner
-from pipelines.desk_line import DeskClient
+from pipelines.desk import POLL_S, Desk, Json
+from pipelines.desk_line import START_IT, DeskClient
 from pipelines.resources.deployment_records import Records
+from pipelines.settings import Settings
+from profiling_jobs.driver.orders import read_json
+from profiling_jobs.errors import HeadroomError, NotReady
 
 from . import subject
 
+if TYPE_CHECKING:
+    from pipelines.runs import Runs
+
+CANCELLED_WITHIN_S = 15.0  # judgement: until a copy has stopped between two batches
+
+
+def checked(what: str, job: str, *, file: Path, live: bool = False) -> Settings:
+    """The settings, if this may be asked of the job at all."""
+    settings = config.load(file, environment=os.environ)
+    if job not in settings.jobs:
+        raise subject.no_job(job, tuple(settings.jobs), file)
+    job_plans.check_order(job, settings.jobs[job], what, live=live)
+    owner.exit_on_signals()
+    return settings
+
 
 def carried_out(what: str, job: str, *, file: Path, folder: Path) -> Mapping[str, Any]:
-    """Give the order, tell on standard error how it gets on, and wait for its end. Ctrl-C takes it back."""
-    settings = config.load(file, environment=os.environ)
-    if job in settings.jobs:
-        job_plans.check_order(job, settings.jobs[job], what)
-    elif what != "stop" or not _was_launched(job, folder):
-        raise subject.no_job(job, tuple(settings.jobs), file)
-    owner.exit_on_signals()
+    """Give the order, print on standard error how it gets on, and wait for its end. Ctrl-C cancels it."""
+    if what == "stop" and _was_launched(job, folder):
+        config.load(file, environment=os.environ)
+        owner.exit_on_signals()
+    else:
+        checked(what, job, file=file)
     return desk.carried_out(DeskClient(folder), what, job, say=lambda line: click.echo(line, err=True))
 
 
 def _was_launched(job: str, folder: Path) -> bool:
-    """Whoever has taken a job out of headroom.toml while it ran must still be able to stop it."""
+    """A job that was taken out of headroom.toml while it ran can still be stopped."""
     record = Records(folder / "deployments").find(job)
     return record is not None and record.plan.role == "live"
 
 
 def answer(job: str, found: Mapping[str, Any], *, said: str, as_json: bool) -> None:
-    """What has come of it."""
+    """The result of an order."""
     click.echo(json.dumps({"schema": 1, "job": job, **found}) if as_json else said)
+
+
+# ---------------------------------------------------------------------- orders given by a run of Dagster's
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that has ended."""
+
+    result: Mapping[str, Any]
+    """Of its order."""
+    metadata: Mapping[str, Any]
+    """Of what was materialised, by asset."""
+    problem: str
+    """Why the run failed all the same; empty where it did not."""
+
+
+class Show:
+    """A bar on a terminal, which the lines stand above; elsewhere the lines alone."""
+
+    def __init__(
+        self,
+        echo: Callable[[str], None] = lambda line: click.echo(line, err=True),
+        update: Callable[[float, str], None] = lambda share, stage: None,
+    ) -> None:
+        self._echo, self._update, self._said = echo, update, ""
+
+    def say(self, line: str) -> None:
+        if line and line != self._said:
+            self._said = line
+            self._echo(line)
+
+    def seen(self, order: Json) -> None:
+        self._update(order["share"] or 0.0, str(order["stage"]))
+
+    def at(self, share: float, stage: str) -> None:
+        self._update(share, stage)
+
+
+@contextmanager
+def shown(name: str) -> Iterator[Show]:
+    """How far it is, on standard error."""
+    if not sys.stderr.isatty():
+        yield Show()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from pipelines.demo_show import columns
+
+    with Progress(*columns(), console=Console(stderr=True), transient=True, expand=True) as progress:
+        task = progress.add_task(name, total=1.0, what="")
+        yield Show(
+            lambda line: progress.console.print(line, markup=False, highlight=False, soft_wrap=True),
+            lambda share, stage: progress.update(task, completed=share, what=stage),
+        )
+
+
+def need_server(folder: Path) -> None:
+    """NotReady where no server owns the folder."""
+    if owner.holder(folder) is None:
+        raise NotReady(f"nobody owns {folder} now: {START_IT}")
+
+
+@contextmanager
+def server(settings: Settings, folder: Path, *, say: Callable[[str], None], own: bool) -> Iterator[Desk]:
+    """The server that owns the folder. Where none runs: one of our own with `own`, otherwise NotReady."""
+    if owner.holder(folder) is not None:
+        yield DeskClient(folder)
+        return
+    if not own:
+        need_server(folder)
+    from pipelines.desk_here import HereDesk
+    from pipelines.world import opened
+
+    with opened(settings, folder, say=say) as world, closing(HereDesk(world, settings, folder)) as here:
+        yield here
+
+
+@contextmanager
+def runs(file: Path, folder: Path) -> Iterator[Runs]:
+    """Runs of Dagster's in this process, for everybody to see on the pages of this folder."""
+    from pipelines.pages import ADDRESSES, dagster_home, environment
+    from pipelines.runs import Runs, quiet
+
+    before = dict(os.environ)
+    try:
+        quiet()
+        folder = folder.resolve()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pages, file = read_json(folder / ADDRESSES) or {}, file.resolve()
+        there = Runs(
+            dagster_home(folder),
+            file=file,
+            folder=folder,
+            environment=environment(folder, file=file, mlflow=pages.get("mlflow", "")),
+            code_port=pages.get("code_port"),
+        )
+        with closing(there):
+            yield there
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def page_of(folder: Path, run_id: str) -> str:
+    """Where Dagster shows this run; its id where no pages are served."""
+    from pipelines.pages import ADDRESSES
+
+    dagster = (read_json(folder / ADDRESSES) or {}).get("dagster")
+    return f"{dagster}/runs/{run_id}" if dagster else run_id
+
+
+def in_a_run(
+    what: str,
+    job: str,
+    *,
+    asset: str,
+    details: Mapping[str, Any],
+    server: Desk,
+    show: Show,
+    file: Path,
+    folder: Path,
+    kept: str,
+) -> Ran:
+    """Run the job of Dagster's that gives this order, and wait for its end. Ctrl-C cancels both.
+
+    `asset`: whose config the details are. `kept`: what becomes of an order that is cancelled.
+    """
+    from pipelines.desk_resource import Watched
+
+    given = {name: value for name, value in details.items() if value not in (None, [], ())}
+    watched, run_id = Watched(server, say=show.say, seen=show.seen), str(uuid.uuid4())
+    with runs(file, folder) as there:
+        show.say(f"{what} of {job}: run {page_of(folder, run_id)}")
+        try:
+            metadata, problem = there.attempt(
+                what,
+                job,
+                config={"ops": {asset: {"config": given}}},
+                resources={"desk": watched},
+                run_id=run_id,
+            )
+        except (KeyboardInterrupt, SystemExit):
+            show.say(_interrupted(server, watched.order_id, what, kept))
+            raise
+    if watched.problem is not None:
+        raise watched.problem
+    if problem and watched.result is None:
+        raise NotReady(problem)
+    return Ran(watched.result or {}, metadata, problem)
+
+
+def _interrupted(server: Desk, order_id: str, what: str, kept: str) -> str:
+    """Whether the order of a command that was interrupted goes on."""
+    if not order_id:
+        return f"interrupted before the {what} was begun"
+    until_s = time.monotonic() + CANCELLED_WITHIN_S
+    try:
+        while server.order(order_id)["state"] == "running":
+            if time.monotonic() > until_s:
+                return f"the {what} is cancelled; the server is still putting things away"
+            time.sleep(POLL_S)
+    except HeadroomError as error:
+        return f"whether the {what} was cancelled is not known ({error}): `headroom status` shows it"
+    return f"the {what} is cancelled: {kept}"
+
+
+def results(job: str, found: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    """What a command prints at its end."""
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "job": job, **found}, indent=1, ensure_ascii=False))
+        return
+    for line in lines:
+        click.echo(line)

@@ -318,7 +318,7 @@ class TestStages:
         }
 
     def test_a_drill_shows_what_a_failure_costs(self, office):
-        _, found = office.materialised("failure_drills", scale_out=2, rate_rps=400.0)
+        _, found = office.materialised("failure_drills", scale_outs=[2], rates_rps=[400.0])
         assert (found["drills"], found["valid_drills"], found["kept"]) == (1, 1, True)
         assert 0.0 < found["downtime_s"] <= found["recovery_s"] < 180.0
         assert "| executor_kill | 2 | 400 |" in found["each"]

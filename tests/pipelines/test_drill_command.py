@@ -109,8 +109,7 @@ class TestDrill:
         (project / "headroom.toml").write_text(LIVE)
         result = headroom("drill", "enrichment", "--on-live")
         assert result.exit_code == 2
-        assert "nobody owns .headroom now" in result.output
-        assert "start it with `headroom serve` --launch enrichment" in result.output
+        assert "nobody owns .headroom now: start it with `headroom serve`" in result.output
 
     def test_an_owner_that_takes_no_orders_is_named(self, project):
         with Owner(project / ".headroom", command="headroom cleanup"):
@@ -136,19 +135,27 @@ class TestWhileSomebodyServes:
         assert (order["what"], order["state"]) == ("drill", "done")
         (drill,) = json.loads(result.stdout)["drills"]
         assert (drill["kind"], drill["kept"]) == ("driver_kill", True)
-        first, *steps, last = result.stderr.splitlines()
-        assert (first, last) == ("1 drill on a copy of enrichment", drill["said"])
+        run, *steps, last = result.stderr.splitlines()
+        assert run.startswith("drill of enrichment: run ")
+        assert (steps[0], last) == ("1 drill on a copy of enrichment", drill["said"])
         for step in ("gets ready", "undisturbed for", "driver_kill caused", "it works again after"):
             assert any(step in line for line in steps), step
 
     def test_the_owner_drills_the_live_job_where_that_is_allowed(self, project):
         with serving(project, LIVE) as office:
-            result = headroom("drill", "enrichment", "--on-live", "--kind", "driver_kill")
+            drill = ("drill", "enrichment", "--on-live", "--kind", "driver_kill")
+            result = headroom(*drill, "--yes")
             assert result.exit_code == 2
             assert "does not run here: `headroom start enrichment` starts it" in result.output
             carried_out(office.desk, "launch", "enrichment")
             office.world.flow("orders", 600.0)
-            result = headroom("drill", "enrichment", "--on-live", "--kind", "driver_kill")
+            asked = headroom(*drill, "--kind", "broker_restart")
+            assert asked.exit_code == 2
+            assert "will hit the live job enrichment" in asked.output
+            assert "broker_restart is not covered by its promise" in asked.output
+            assert "add --yes" in asked.output
+            assert office.desk.status()["orders"][-1]["what"] == "launch"
+            result = headroom(*drill, "--yes")
             ((event, details),) = office.world.store.events("enrichment")
         assert result.exit_code == 0, result.output
         assert "driver_kill, 2 executors at 600 records/s: down" in result.stdout
@@ -206,6 +213,7 @@ class TestWhileSomebodyServes:
                 stderr=subprocess.PIPE,
                 text=True,
             )
+            assert drill.stderr.readline().startswith("drill of enrichment: run ")
             assert drill.stderr.readline() == "400 drills on a copy of enrichment\n"
             drill.send_signal(signal.SIGINT)
             _, said = drill.communicate(timeout=30)
@@ -215,9 +223,55 @@ class TestWhileSomebodyServes:
                 time.sleep(0.02)
             assert office.desk.order(order["id"])["state"] == "cancelled"
             assert (office.world.deployments.names(), office.world.failures.active()) == ((), ())
-        assert "given up: what was injected is cleared, and the copies are stopped" in said
+        assert "the drill is cancelled: what was injected is cleared, and the copies are stopped" in said
         assert "Traceback" not in said
-        assert drill.returncode == 1
+        assert drill.returncode == 130
+
+
+class TestRecordProfileAndModel:
+    def test_from_a_running_job_to_models_in_charge(self, project):
+        small = "profile_scale_outs = [1, 2]\nprobe_s = 30\nwarm_up_s = 10\nprofile_most_probes = 2\n"
+        with serving(project, TOML + small) as office:
+            carried_out(office.desk, "launch", "enrichment")
+            office.world.flow("orders", 600.0)
+            recorded = headroom("record", "enrichment", "--for", "2m", "--json")
+            assert recorded.exit_code == 0, recorded.output
+            (topic,) = json.loads(recorded.stdout)["recordings"].values()
+            assert topic["mean_rps"] == pytest.approx(600.0, rel=0.1)
+            assert "recording orders for 120 s" in recorded.stderr
+            profiled = headroom("profile", "enrichment", "--json")
+            assert profiled.exit_code == 0, profiled.output
+            known = json.loads(profiled.stdout)["capacity_rps"]
+            assert known["2"]["mid"] > known["1"]["mid"] > 300.0
+            assert [one["what"] for one in office.desk.status()["orders"]] == ["launch", "record", "profile"]
+            fitted = headroom("model", "enrichment", "--kind", "capacity", "--json")
+            assert fitted.exit_code == 0, fitted.output
+            models = json.loads(fitted.stdout)["models"]
+            assert all(one["in_charge"] == 1 for one in models.values())
+            assert set(office.desk.champions.champions("enrichment").versions) == {"capacity"}
+            # Runs like any other: the pages show what they have materialised.
+            import dagster as dg
+
+            with dg.DagsterInstance.from_config(str(project / ".headroom" / "dagster")) as instance:
+                key = dg.AssetKey("recording")
+                assert instance.get_materialized_partitions(key) == {"enrichment"}
+                jobs = sorted(run.job_name for run in instance.get_runs())
+        assert jobs == ["model", "profile", "record"]
+
+    def test_a_model_without_data_is_exit_code_1(self, project):
+        result = headroom("model", "enrichment", "--kind", "capacity")
+        assert result.exit_code == 1, result.output
+        assert "capacity" in result.stdout
+
+    def test_the_input_is_recorded_by_the_server_alone(self, project):
+        result = headroom("record", "enrichment", "--json")
+        assert result.exit_code == 2
+        said = json.loads(result.stdout)
+        assert said == {
+            "schema": 1,
+            "error": "nobody owns .headroom now",
+            "fix": "start it with `headroom serve`",
+        }
 
 
 class TestStartAndStop:
