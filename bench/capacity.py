@@ -10,7 +10,6 @@ import numpy as np
 from bench import Figure
 from bench._truths_capacity import DESIGNS, OUTSIDE, TRUTHS, Design, LiveJob, Truth
 from models.capacity import CapacityModel, OnlineCapacity
-from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.quantities import Unknown
 
 SEEDS = 500
@@ -119,9 +118,9 @@ def free_form(
 
 
 def live() -> Iterable[Figure]:
-    """The online capacity from CPU below 0.6, with the product's prior and without one."""
+    """The online capacity from CPU below 0.6, with a prior and without one, as in the product."""
     job = LiveJob()
-    for weight in (SUGGESTED_PRIOR_WEIGHT, 0.0):
+    for weight in (1.0, 0.0):
         name = f"online, prior weight {weight:g}"
         for count, swing in ((60, 0.01), (600, 0.1), (1800, 0.2)):
             errors, inside = [], []

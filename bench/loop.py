@@ -164,7 +164,13 @@ def promote(folder: Path, jobs: Iterable[str]) -> None:
 
 def in_charge(folder: Path, job: str) -> InCharge:
     found = Champions.load(folder, job)
-    return InCharge(found.models(), found.forecaster, found.forecaster_until_s, found.versions, found.seed)
+    return InCharge(
+        models=found.models(),
+        forecaster=found.forecaster,
+        forecaster_until_s=found.forecaster_until_s,
+        versions=found.versions,
+        seed=found.seed,
+    )
 
 
 def loop(store: SqliteStore, job: Job, folder: Path) -> Loop:

@@ -15,9 +15,8 @@ visible share of the series.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,14 +24,11 @@ from .arguments import Array, number, numbers, whole
 from .autocorrelation import FEWEST_VALUES, repeating_lag
 from .quantities import Misuse
 
-Aggregate = Literal["mean", "sum", "max", "last"]
-
 SIGNIFICANCE = (
     0.05  # judgement: one series in twenty without a period may be given one; the back-test decides
 )
 HARMONICS = 4  # judgement: enough to place a period; more only follow the noise
 VISIBLE_SHARE = 0.02  # judgement: a weekend 40 % lower than weekdays shows 4 % of the variance
-LARGEST_GRID_CELLS = 50_000_000  # judgement: half a gigabyte; a step in the wrong unit, not a history
 
 
 @dataclass(frozen=True)
@@ -45,64 +41,8 @@ class Grid:
 
     @property
     def missing(self) -> int:
-        """How many cells nothing was observed in?"""
+        """Number of cells in which nothing was observed."""
         return int(np.isnan(self.values).sum())
-
-
-def regular(
-    times_s: Any,
-    values: Any,
-    *,
-    step_s: float,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    aggregate: Aggregate = "mean",
-) -> Grid:
-    """Which value belongs to each cell of a regular grid, and which cells are missing?
-
-    Times must rise: an unsorted or repeated time is refused, because it says that two sources were mixed.
-    Several events in one cell are combined by `aggregate`: the mean for rates, the sum for counts.
-    """
-    times = numbers("times_s", times_s)
-    data = numbers("values", values, missing_allowed=True)
-    step = number("step_s", step_s, above=0.0)
-    if times.ndim != 1 or times.size == 0:
-        raise Misuse("times_s", "must be a non-empty sequence of times")
-    if data.shape != times.shape:
-        raise Misuse("values", f"must be as many as times_s ({times.size}), got shape {data.shape}")
-    if aggregate not in ("mean", "sum", "max", "last"):
-        raise Misuse("aggregate", f"must be mean, sum, max or last, got {aggregate!r}")
-    steps = np.diff(times)
-    if bool((steps <= 0).any()):
-        at = int(np.argmax(steps <= 0)) + 1
-        problem = "is repeated" if steps[at - 1] == 0 else "is earlier than the one before"
-        raise Misuse("times_s", f"must rise, but entry {at} ({times[at]:.15g}) {problem}")
-    start = float(times[0]) if start_s is None else number("start_s", start_s)
-    # A time that is a whole number of steps begins its cell, in spite of 0.1 + 0.2 ≠ 0.3 and epoch seconds.
-    slack = 1e-9 + 4.0 * float(np.spacing(max(np.abs(times).max(), abs(start)))) / step
-    last_cell = math.floor((float(times[-1]) - start) / step + slack)
-    cells = last_cell + 1 if end_s is None else math.ceil((number("end_s", end_s) - start) / step - slack)
-    if cells < 1:
-        raise Misuse("end_s" if end_s is not None else "start_s", "leaves no cell of the grid")
-    if cells > LARGEST_GRID_CELLS:
-        raise Misuse("step_s", f"makes {cells} cells; is it in seconds?")
-    where = np.floor((times - start) / step + slack).astype(np.int64)
-    inside = (where >= 0) & (where < cells) & ~np.isnan(data)
-    where, data = where[inside], data[inside]
-    result = np.full(cells, np.nan)
-    count = np.bincount(where, minlength=cells)
-    seen = count > 0
-    if aggregate in ("mean", "sum"):
-        total = np.bincount(where, weights=data, minlength=cells)
-        result[seen] = total[seen] / count[seen] if aggregate == "mean" else total[seen]
-    elif aggregate == "max":
-        highest = np.full(cells, -np.inf)
-        np.maximum.at(highest, where, data)
-        result[seen] = highest[seen]
-    else:
-        result[where] = data  # times rise, so the last assignment is the latest event
-    result.setflags(write=False)
-    return Grid(start_s=start, step_s=step, values=result)
 
 
 def block_means(values: Any, *, size: int) -> Array:

@@ -22,7 +22,6 @@ import numpy as np
 
 from bench import Figure
 from models.capacity import OnlineCapacity
-from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.optimise.engine import BatchEngine, sustained
 from models.quantities import Interval, Unknown
 from profiling_jobs.probing.copies import Copy
@@ -161,7 +160,7 @@ def report(journal: Journal) -> Report | None:
                 f"{probed:,.0f}",
                 _shown(bare),
                 _shown(said),
-                _shown(in_full_batches(piece, foretold(piece, prior_weight=SUGGESTED_PRIOR_WEIGHT))),
+                _shown(in_full_batches(piece, foretold(piece, prior_weight=1.0))),
                 _shown(in_full_batches(piece, foretold(piece, shares=("cpu",)))),
             )
         )

@@ -1,7 +1,6 @@
 """How much can this job sustain at each scale-out? From profiling, from the live job, and from both."""
 
-from .blend import blended
 from .online import OnlineCapacity
 from .profiled import CapacityModel
 
-__all__ = ["CapacityModel", "OnlineCapacity", "blended"]
+__all__ = ["CapacityModel", "OnlineCapacity"]

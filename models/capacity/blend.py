@@ -13,33 +13,13 @@ from __future__ import annotations
 
 import math
 
-from ..arguments import whole
 from ..quantities import Interval, Unknown
-from .online import OnlineCapacity
-from .profiled import CapacityModel
 from .students_t import quantile_95
 
 _NORMAL = quantile_95(math.inf)
 _LEAST_ERROR = 0.01
 """Relative. Judgement: samples a second apart are less independent than they are counted, and a capacity
 drifts by as much between the day it was profiled and today."""
-
-
-def blended(
-    profile: CapacityModel | Unknown, online: OnlineCapacity | Unknown, scale_out: int | Unknown
-) -> Interval | Unknown:
-    """What can be sustained at this scale-out, from profiling and the live job together (90 %)?"""
-    if isinstance(scale_out, Unknown):
-        return scale_out
-    scale_out = whole("scale_out", scale_out)
-    profiled = profile if isinstance(profile, Unknown) else profile.predict(scale_out)
-    live = online if isinstance(online, Unknown) else online.total(scale_out)
-    return joined(
-        profiled,
-        live,
-        was_probed=isinstance(profile, CapacityModel) and scale_out in profile.saturated_at,
-        is_running=isinstance(online, OnlineCapacity) and scale_out == len(online.workers),
-    )
 
 
 def joined(

@@ -38,9 +38,6 @@ PER_DOUBLING = 0.10
 """Error of scaling the workers seen to twice or half their number. Judgement: between a straight line and
 x^0.85, the range that profiled jobs mostly fall in."""
 FARTHEST = 2.0  # agreed: beyond twice or half the workers nothing is said
-SUGGESTED_PRIOR_WEIGHT = 1.0
-"""Holds 97 % of the slope after a minute at 0.35 ± 0.01 CPU, 4 % after ten minutes at 0.35 ± 0.1. Measured
-(`bench capacity`): with 30 the error after those ten minutes is four times that of least squares."""
 _MOST_CPU = 1.05  # sampling jitter; beyond it somebody passes percent
 _FORGOTTEN = 1e-6
 """Samples' worth of weight below which a worker is dropped: after twenty half-lives. Judgement: every restart

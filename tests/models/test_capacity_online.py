@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from bench._truths_capacity import LiveJob
 from models.capacity import OnlineCapacity
-from models.capacity.online import SUGGESTED_PRIOR_WEIGHT
 from models.quantities import Interval, Misuse, Unknown
 
 pytestmark = pytest.mark.fast
@@ -98,7 +97,7 @@ def test_capacity_is_found_from_cpu_below_0_6():
     """The product's setting: noisy samples, a small intercept, CPU never above 0.6."""
     job, errors = LiveJob(), []
     for seed in range(60):
-        online = OnlineCapacity(prior_weight=SUGGESTED_PRIOR_WEIGHT).update(*job.samples(1800, seed))
+        online = OnlineCapacity(prior_weight=1.0).update(*job.samples(1800, seed))
         errors.append(abs(online.total().mid / job.capacity - 1.0))
     assert max(errors) < 0.05
 

@@ -2,86 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from models.quantities import Misuse
-from models.series import SIGNIFICANCE, block_means, periods, profile, regular
+from models.series import SIGNIFICANCE, block_means, periods, profile
 
 NAN = float("nan")
 
 
 def same(left, right):
     np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
-
-
-@pytest.mark.fast
-def test_a_gap_is_missing_and_a_zero_is_a_zero():
-    grid = regular([0, 10, 20, 50], [5.0, 0.0, 7.0, 9.0], step_s=10)
-    same(grid.values, [5.0, 0.0, 7.0, NAN, NAN, 9.0])
-    assert (grid.start_s, grid.step_s, grid.missing) == (0.0, 10.0, 2)
-    assert not grid.values.flags.writeable
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "expected"),
-    [
-        ("mean", [3.0, NAN, 7.0]),
-        ("sum", [6.0, NAN, 7.0]),
-        ("max", [4.0, NAN, 7.0]),
-        ("last", [2.0, NAN, 7.0]),
-    ],
-)
-@pytest.mark.fast
-def test_several_events_in_a_cell_are_combined_as_asked(aggregate, expected):
-    same(regular([0, 4, 20], [4.0, 2.0, 7.0], step_s=10, aggregate=aggregate).values, expected)
-
-
-@pytest.mark.fast
-def test_the_grid_can_begin_before_and_end_after_the_events():
-    same(regular([10, 30], [1.0, 3.0], step_s=10, start_s=0, end_s=50).values, [NAN, 1.0, NAN, 3.0, NAN])
-    same(regular([10, 30], [1.0, 3.0], step_s=10, start_s=20, end_s=40).values, [NAN, 3.0])
-
-
-@pytest.mark.fast
-def test_a_missing_value_stays_missing():
-    same(regular([0, 10], [NAN, 1.0], step_s=10).values, [NAN, 1.0])
-
-
-@given(
-    cells=st.lists(st.integers(0, 300), min_size=1, max_size=30, unique=True).map(sorted),
-    step=st.sampled_from([0.1, 1 / 3, 0.7, 1.0, 30.0]),
-    start=st.sampled_from([0.0, 0.3, 1.8e9]),
-)
-@pytest.mark.fast
-def test_an_event_at_the_start_of_a_cell_belongs_to_it(cells, step, start):
-    times = [start + k * step for k in cells]
-    grid = regular(times, np.ones(len(cells)), step_s=step)
-    same(np.flatnonzero(np.isfinite(grid.values)), np.array(cells) - cells[0])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named", "said"),
-    [
-        ({"times_s": [0, 0], "values": [1, 1]}, "times_s", "repeated"),
-        ({"times_s": [0, 2, 1], "values": [1, 1, 1]}, "times_s", "earlier"),
-        ({"times_s": [], "values": []}, "times_s", "non-empty"),
-        ({"times_s": [NAN], "values": [1]}, "times_s", "NaN"),
-        ({"times_s": [0, 1], "values": [1]}, "values", "as many"),
-        ({"times_s": [0, 1], "values": [1, "x"]}, "values", "numbers"),
-        ({"times_s": [0], "values": [1], "step_s": 0}, "step_s", "> 0"),
-        ({"times_s": [0], "values": [1], "step_s": NAN}, "step_s", "finite"),
-        ({"times_s": [0, 1e12], "values": [1, 1]}, "step_s", "seconds"),
-        ({"times_s": [0], "values": [1], "aggregate": "median"}, "aggregate", "median"),
-        ({"times_s": [0], "values": [1], "end_s": -5}, "end_s", "no cell"),
-        ({"times_s": [0], "values": [1], "start_s": 9}, "start_s", "no cell"),
-    ],
-)
-@pytest.mark.fast
-def test_what_is_no_series_is_refused_by_name(arguments, named, said):
-    with pytest.raises(Misuse, match=said) as caught:
-        regular(**({"step_s": 1.0} | arguments))
-    assert caught.value.argument == named
 
 
 @pytest.mark.fast

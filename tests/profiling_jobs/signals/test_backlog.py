@@ -90,10 +90,6 @@ def test_how_many_records_were_processed(before: Any, after: Any, start: Any, pr
     assert backlog.processed(offsets(*before), offsets(*after), log_start=offsets(*start)) == processed
 
 
-def test_what_retention_took_before_it_was_read_is_counted() -> None:
-    assert backlog.expired(offsets(10, 50), offsets(60, 20)) == 50
-
-
 GONE = Unknown("cannot be read")
 
 
