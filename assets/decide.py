@@ -1,18 +1,20 @@
 """Stage 4, decide: the smallest size that keeps the promise, and what is wrong with every other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from profiling_jobs.ports import Store
 
-from .figures import number, of_evaluation, of_input, of_query, picture
+from . import pictures
+from .figures import Shown, number, of_evaluation, of_input, of_query, picture
 from .orders import Desk, Json, asked
 from .partitions import JOBS
 
 GROUP = "decide"
-SHOWN = 360  # evaluations in the picture: six hours of minutes
+SHOWN = 360  # evaluations in the timeline: six hours of minutes
+DRAWN = 96  # in the drawing on every point; judgement: an hour and a half
 INTERVAL_TAG = "headroom/interval"
 SEEN_S = 300.0
 """How often the input and the query are observed beside `decision`, which has the same figures: an event
@@ -33,18 +35,30 @@ def decision(
     evaluation = asked(lambda: desk.evaluate(job))
     metadata = of_evaluation(evaluation)
     metadata["sizes"] = dg.MetadataValue.md(table(evaluation))
-    if evaluation.get("apply") is None:  # otherwise something is waiting for this run
-        from .pictures import timeline
-
-        known = [each for _, each in store.evaluations(job, limit=SHOWN)]
-        metadata["timeline"] = picture(timeline(known, job=job), f"the decisions of {job}")
+    known = [each for _, each in store.evaluations(job, limit=SHOWN)]
+    metadata |= drawn(known)
+    metadata["timeline"] = picture(pictures.timeline(known, job=job), f"the decisions of {job}")
     return dg.MaterializeResult(metadata=metadata)
 
 
-def observations(evaluation: Json) -> list[dg.AssetObservation]:
-    """One evaluation as a point on the timelines of what it says and, now and then, of what it has seen."""
+def recent(store: Store, job: str) -> list[Json]:
+    """The evaluations that are drawn on every point of the timeline."""
+    return [each for _, each in store.evaluations(job, limit=DRAWN)]
+
+
+def drawn(evaluations: Sequence[Json]) -> Shown:
+    """Load, capacity and size of the last evaluations, as the page shows it without a click."""
+    found = pictures.sparkline(evaluations[-DRAWN:], job=str(evaluations[-1]["job"])) if evaluations else ""
+    return {"last_evaluations": dg.MetadataValue.md(found)} if found else {}
+
+
+def observations(evaluation: Json, *, before: Sequence[Json] = ()) -> list[dg.AssetObservation]:
+    """One evaluation as a point on the timelines of what it says and, now and then, of what it has seen.
+
+    `before`: the evaluations that are drawn with it, as `recent` returns them.
+    """
     job = str(evaluation["job"])
-    found = [("decision", of_evaluation(evaluation))]
+    found = [("decision", of_evaluation(evaluation) | drawn(before))]
     every = max(1, round(SEEN_S / evaluation["interval_s"]))
     if evaluation["interval"] % every == 0:
         found += [("input_topics", of_input(evaluation)), ("running_query", of_query(evaluation))]

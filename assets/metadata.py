@@ -94,7 +94,19 @@ KEYS: Mapping[str, str] = {
 BY_KIND = ("events_", "downtime_")
 """Before the name of a kind of failure: `events_executor_kill`, `downtime_executor_kill_s`."""
 WORDS = frozenset(
-    {"said", "mode", "models", "alarms", "trouble", "trained_on", "why", "mlflow", "sizes", "checks"}
+    {
+        "said",
+        "mode",
+        "models",
+        "alarms",
+        "trouble",
+        "trained_on",
+        "why",
+        "mlflow",
+        "sizes",
+        "checks",
+        "last_evaluations",
+    }
 )
 PICTURES = frozenset({"picture", "drills_picture", "downtime_picture", "timeline"})
 

@@ -25,6 +25,7 @@ from models.quantities import Unknown
 from models.wording import executors
 from profiling_jobs.errors import HeadroomError, NotReady
 from profiling_jobs.learning.model_documents import KINDS
+from profiling_jobs.ports import Store
 
 from .demo_settings import JOB, Scene
 from .desk import Json, carried_out
@@ -95,7 +96,7 @@ class Demo:
             promise={"target_s": self._job.recovery_target_s, "confidence": self._job.confidence},
             took_s=self._took,
         )
-        self._timeline = _Timeline(runs)
+        self._timeline = _Timeline(runs, office.world.store)
         self.pilot = Pilot(office, JOB, interval_s=self._job.evaluation_interval_s, seen=self._seen)
 
     def run(self) -> Outcome:
@@ -291,8 +292,8 @@ class _Timeline:
     writer at a time, and runs need it too.
     """
 
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
+    def __init__(self, runs: Runs, store: Store) -> None:
+        self._runs, self._store = runs, store
         self._newest: Json | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="headroom-demo-timeline", daemon=True)
@@ -306,13 +307,13 @@ class _Timeline:
         self._thread.join()
 
     def _work(self) -> None:
-        from assets.decide import observations
+        from assets.decide import observations, recent
 
         written: Json | None = None
         while not self._closing.wait(TIMELINE_EVERY_S):
             newest = self._newest
             if newest is not None and newest is not written:
-                self._runs.observe(observations(newest))
+                self._runs.observe(observations(newest, before=recent(self._store, JOB)))
                 written = newest
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from models.quantities import Unknown
@@ -132,12 +136,18 @@ def where_to_click(addresses: Addresses) -> list[str]:
     model = "a model, its picture, figures and alias"
     lines = [
         f"Dagster    {lineage}  the five stages",
-        f"           {decision}?view=overview  every decision, plotted",
+        f"           {decision}?view=overview  the last evaluations, drawn; `timeline` shows six hours",
         f"           {addresses.dagster}/automation  the sensor and why it did what it did",
     ]
     if not isinstance(addresses.mlflow, Unknown):
         lines.append(f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  {model}")
     return lines
+
+
+def what_to_type(place: Path) -> str:
+    """A line for the shell: the commands take headroom.toml and its folder from where they are called."""
+    headroom = shutil.which("headroom") or str(Path(sys.executable).with_name("headroom"))
+    return f"Commands   cd {shlex.quote(str(place))} && {shlex.quote(headroom)} explain {JOB}"
 
 
 def _failures(outcome: Outcome) -> str:

@@ -15,16 +15,18 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from assets.decide import INTERVAL_TAG, observations
+from assets.decide import INTERVAL_TAG, observations, recent
 from assets.figures import sentence
 from assets.orders import ORDER_TAG, Desk, Json
 from models.wording import executors
 from profiling_jobs.errors import HeadroomError, NotReady
+from profiling_jobs.ports import Store
 
 from . import timetable
 from .jobs import FIRST, MODEL, OPTIMIZATION, PROFILE
@@ -36,8 +38,15 @@ IDLE_S = 30  # between ticks when there is no job
 AUTOMATION_S = 30  # judgement: a refit is not urgent, and every look at it costs a process some 100 ms
 
 
-def tick(cursor: str | None, jobs: Jobs, desk: Desk, *, now_s: float) -> dg.SensorResult:
-    """Evaluate every job whose interval has not been reported yet."""
+def tick(
+    cursor: str | None,
+    jobs: Jobs,
+    desk: Desk,
+    *,
+    now_s: float,
+    before: Callable[[str], Sequence[Json]] = lambda job: (),
+) -> dg.SensorResult:
+    """Evaluate every job whose interval has not been reported yet. `before`: a job's last evaluations."""
     reported = _reported(cursor, jobs)
     said: list[str] = []
     events: list[dg.AssetObservation] = []
@@ -56,7 +65,7 @@ def tick(cursor: str | None, jobs: Jobs, desk: Desk, *, now_s: float) -> dg.Sens
             said.append(f"{job} was not evaluated: {error}")
             continue
         reported[job] = interval
-        events += observations(evaluation)
+        events += observations(evaluation, before=before(job))
         said.append(f"{job}: {sentence(evaluation)}")
         runs += wanted(evaluation, settings, now_s=now_s, said=said)
     return dg.SensorResult(
@@ -164,12 +173,14 @@ def optimization_sensor(
         description="Evaluates every job once per interval: a point on the timeline of `decision`, also when "
         "nothing has to change, and a run of `optimization` when something must.",
     )
-    def sensor(context: dg.SensorEvaluationContext, desk: dg.ResourceParam[Desk]) -> dg.SensorResult:
+    def sensor(
+        context: dg.SensorEvaluationContext, desk: dg.ResourceParam[Desk], store: dg.ResourceParam[Store]
+    ) -> dg.SensorResult:
         if problem:
             return dg.SensorResult(skip_reason=problem)
         for line in left_out:
             context.log.warning(line)
-        found = tick(context.cursor, jobs, desk, now_s=time.time())
+        found = tick(context.cursor, jobs, desk, now_s=time.time(), before=partial(recent, store))
         for run in found.run_requests or ():
             context.log.info(f"{run.run_key}: {run.tags['headroom/why']}")
         if found.skip_reason:

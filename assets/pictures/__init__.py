@@ -6,6 +6,7 @@ from .drills import drills
 from .forecast import forecast
 from .latency import latency
 from .recovery import recovery
+from .sparkline import sparkline
 from .timeline import timeline
 
-__all__ = ["capacity", "latency", "recovery", "downtime", "drills", "forecast", "timeline"]
+__all__ = ["capacity", "latency", "recovery", "downtime", "drills", "forecast", "timeline", "sparkline"]

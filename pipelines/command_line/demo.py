@@ -93,7 +93,7 @@ def _performed(
     say: Say,
 ) -> bool:
     from pipelines.demo import Demo
-    from pipelines.demo_show import shown, summary, where_to_click
+    from pipelines.demo_show import shown, summary, what_to_type, where_to_click
     from pipelines.runs import Runs
 
     if pages:
@@ -122,6 +122,7 @@ def _performed(
     if pages:
         with suppress(HeadroomError):  # what was found is worth more than where to look at it
             lines += where_to_click(office.pages.wait())
+    lines.append(what_to_type(office.file.parent))
     took = time.monotonic() - began_s
     if as_json:
         where = office.pages.addresses.to_json() if pages else {}

@@ -3,6 +3,7 @@
 import math
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,36 @@ def test_it_can_be_drawn(case: str) -> None:
 )
 def test_rates_are_short(value: float, said: str) -> None:
     assert style.short(value) == said
+
+
+class TestSparkline:
+    """Dagster shows Markdown of less than a thousand characters without a click."""
+
+    def evaluation(self, number: int, **more: Any) -> dict[str, Any]:
+        seen = {"at_s": 60.0 * number, "scale_out": 2 + number // 40, "interval_s": 60.0}
+        return {
+            **seen,
+            "observation": {"arrival_rps": 600.0 + 97.0 * (number % 7)},
+            "capacity": {"used": {"mid": 1200.0 + number}},
+            **more,
+        }
+
+    @pytest.mark.parametrize("count", [2, 3, 48, 96, 400])
+    def test_any_history_is_drawn_in_so_few_characters(self, count: int) -> None:
+        drawn = pictures.sparkline([self.evaluation(number) for number in range(count)], job="o" * 39)
+        assert 300 < len(drawn) < 1000
+        assert drawn.startswith("![the last evaluations of ooo")
+        assert not set(drawn.partition("](")[2]) & set(' <>"#')
+
+    def test_what_is_not_known_leaves_a_gap(self) -> None:
+        unknown = {"unknown": "not read"}
+        seen = [
+            self.evaluation(0),
+            self.evaluation(1, observation={"arrival_rps": unknown}),
+            self.evaluation(2),
+        ]
+        assert pictures.sparkline(seen, job="orders").count("M0,") == 3
+        assert "M480," in pictures.sparkline(seen, job="orders")
+
+    def test_one_evaluation_is_no_line(self) -> None:
+        assert pictures.sparkline([self.evaluation(0)], job="orders") == ""

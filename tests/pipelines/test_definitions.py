@@ -9,6 +9,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from models.quantities import Unknown
 from models.simulation import sampling
+from models.simulation.store import MemoryStore
 from pipelines import config, timetable, world
 from pipelines.definitions import built
 from pipelines.desk import carried_out
@@ -90,7 +91,9 @@ class TestGraph:
         assert "decision" in graph(found)
         sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance=instance, resources={"desk": None})
+            context = dg.build_sensor_context(
+                instance=instance, resources={"desk": None, "store": MemoryStore()}
+            )
             reason = sensor(context).skip_reason.skip_message
         assert told in reason
         assert "reload this code location" in reason
@@ -107,7 +110,9 @@ class TestGraph:
         sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
         desk = AtDesk(DeskClient(tmp_path / ".headroom"))
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
+            context = dg.build_sensor_context(
+                instance=instance, resources={"desk": desk, "store": MemoryStore()}
+            )
             reason = sensor(context).skip_reason.skip_message
         assert reason.startswith("orders was not evaluated: ")
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from pipelines import config
 from pipelines.command_line import main
 from pipelines.demo import STAGES, Outcome
 from pipelines.demo_settings import JOB, SCENES
-from pipelines.demo_show import Bars, Lines, columns, summary, where_to_click
+from pipelines.demo_show import Bars, Lines, columns, summary, what_to_type, where_to_click
 from pipelines.owner import holder, owner_id
 from pipelines.pages import Addresses
 from pipelines.processes import marked
@@ -158,6 +159,8 @@ def test_the_summary_says_what_was_decided_and_why():
         "           to make capacity firm: a drill; a profile",
     ]
     assert where_to_click(Addresses("http://d", "http://m"))[0].startswith("Dagster    http://d/asset-groups")
+    assert what_to_type(Path("/a demo")).startswith("Commands   cd '/a demo' && /")
+    assert what_to_type(Path("/demo")).endswith("headroom explain enrichment")
 
 
 @pytest.mark.fast

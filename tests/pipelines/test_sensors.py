@@ -5,6 +5,7 @@ import json
 import dagster as dg
 import pytest
 
+from models.simulation.store import MemoryStore
 from pipelines import config, sensors
 from pipelines.jobs import all_jobs
 from profiling_jobs.errors import Misconfigured, NotReady
@@ -224,7 +225,9 @@ class TestSensor:
     def test_it_is_given_the_desk(self):
         desk = Desk(orders=evaluation(apply=ORDER))
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
+            context = dg.build_sensor_context(
+                instance=instance, resources={"desk": desk, "store": MemoryStore()}
+            )
             found = self.sensor()(context)
             assert [run.run_key for run in found.run_requests] == ["orders:7:wait0"]
             key = dg.AssetKey("decision")
@@ -235,11 +238,17 @@ class TestSensor:
         desk = Desk()
         with dg.DagsterInstance.ephemeral() as instance:
             for _ in range(2):
-                found = self.sensor()(dg.build_sensor_context(instance=instance, resources={"desk": desk}))
+                found = self.sensor()(
+                    dg.build_sensor_context(
+                        instance=instance, resources={"desk": desk, "store": MemoryStore()}
+                    )
+                )
                 assert "hold 4 executors" in found.skip_reason.skip_message
                 assert not found.asset_events, "Dagster would not show the reason"
             desk.answers["orders"] = evaluation(interval=100_001)
-            self.sensor()(dg.build_sensor_context(instance=instance, resources={"desk": desk}))
+            self.sensor()(
+                dg.build_sensor_context(instance=instance, resources={"desk": desk, "store": MemoryStore()})
+            )
             points = [
                 one.asset_observation.tags["headroom/interval"]
                 for one in instance.fetch_observations(dg.AssetKey("decision"), limit=9).records
@@ -250,7 +259,9 @@ class TestSensor:
     def test_wrong_settings_are_the_reason_of_every_tick(self):
         desk = Desk()
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance=instance, resources={"desk": desk})
+            context = dg.build_sensor_context(
+                instance=instance, resources={"desk": desk, "store": MemoryStore()}
+            )
             found = self.sensor("line 3: job.orders.mode: must be one of")(context)
         assert found.skip_reason.skip_message.startswith("line 3")
         assert desk.asked == []
