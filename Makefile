@@ -58,7 +58,7 @@ test: install  ## everything that needs neither Java nor a cluster
 
 # Kafka alone hardly computes: what needs no Spark runs beside the first of what does.
 KAFKA_ALONE := $(addprefix tests/,contracts/test_broker_contract.py \
-  pipelines/resources/test_kafka.py pipelines/resources/test_jars.py)
+  pipelines/integrations/test_kafka.py pipelines/integrations/test_jars.py)
 test-real: install  ## real Kafka and Spark on this machine
 	@$(MAKE) --no-print-directory --jobs=2 test-real-kafka test-real-spark
 
@@ -81,13 +81,13 @@ bench-real: install  ## the long measurements on real Kafka and Spark, into benc
 	$(BIN)/python -m bench.real
 
 jars: install  ## the jars of Kafka and of Spark's connector, into the user's cache
-	$(BIN)/python -m pipelines.resources.jars
+	$(BIN)/python -m pipelines.integrations.jars
 
 lock-jars: install  ## compute the checksums in jars.lock again, after changing a coordinate
-	$(BIN)/python -m pipelines.resources.jars --lock
+	$(BIN)/python -m pipelines.integrations.jars --lock
 
 docs: install  ## the pages that are generated from the code
-	$(BIN)/python -m pipelines.configuration_page
+	$(BIN)/python -m pipelines.settings.page
 
 clean:  ## remove the environment and all caches
 	rm -rf .venv .venv-uv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -2,9 +2,9 @@
 
 import dagster as dg
 
-from models.wording import executors
+from models.quantities import executors
 
-from .figures import figures, of_query, plain, sentence
+from .metadata import figures, of_query, plain, sentence
 from .orders import Desk, asked, ordered
 from .partitions import JOBS
 

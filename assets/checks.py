@@ -1,4 +1,4 @@
-"""The checks of a model (profiling_jobs.learning.judging) as Dagster's asset checks.
+"""The checks of a model (profiling_jobs.training.checks) as Dagster's asset checks.
 
 They run in the step that fits the model, before it is promoted, on the document that is registered. All are
 blocking: one that fails ends the run there. A warning shows in yellow and stops nothing. A check that had too
@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from profiling_jobs.learning.judging import CHECKS
-from profiling_jobs.learning.verdicts import TOO_LITTLE, Verdict
+from profiling_jobs.training.checks import CHECKS, TOO_LITTLE, Verdict
 
-from .figures import figures
+from .metadata import figures
 
 ABOUT = {
     "enough_points": "Was enough measured for a model at all?",

@@ -5,10 +5,10 @@ from typing import Any
 
 import dagster as dg
 
-from profiling_jobs.ports import Store
+from models.ports import Store
 
-from . import pictures
-from .figures import Shown, number, of_evaluation, of_input, of_query, picture
+from . import plots
+from .metadata import Shown, number, of_evaluation, of_input, of_query, picture
 from .orders import Desk, Json, asked
 from .partitions import JOBS
 
@@ -37,7 +37,7 @@ def decision(
     metadata["sizes"] = dg.MetadataValue.md(table(evaluation))
     known = [each for _, each in store.evaluations(job, limit=SHOWN)]
     metadata |= drawn(known)
-    metadata["timeline"] = picture(pictures.timeline(known, job=job), f"the decisions of {job}")
+    metadata["timeline"] = picture(plots.timeline(known, job=job), f"the decisions of {job}")
     return dg.MaterializeResult(metadata=metadata)
 
 
@@ -48,7 +48,7 @@ def recent(store: Store, job: str) -> list[Json]:
 
 def drawn(evaluations: Sequence[Json]) -> Shown:
     """Load, capacity and size of the last evaluations, as the page shows it without a click."""
-    found = pictures.sparkline(evaluations[-DRAWN:], job=str(evaluations[-1]["job"])) if evaluations else ""
+    found = plots.sparkline(evaluations[-DRAWN:], job=str(evaluations[-1]["job"])) if evaluations else ""
     return {"last_evaluations": dg.MetadataValue.md(found)} if found else {}
 
 

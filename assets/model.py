@@ -11,18 +11,18 @@ from typing import Any, Protocol
 import dagster as dg
 
 from models.downtime import DowntimeModel
+from models.errors import HeadroomError, NotReady
 from models.latency import LatencyModel
+from models.ports import Store
 from models.quantities import Unknown
 from models.workload import Forecaster
-from profiling_jobs.errors import HeadroomError, NotReady
-from profiling_jobs.learning import fitting
-from profiling_jobs.learning.model_documents import Document, model_name, rebuilt
-from profiling_jobs.learning.promoting import Made, Purpose, Room, refit
-from profiling_jobs.learning.verdicts import TOO_LITTLE, Drilled, Evidence, against_drills, failed
-from profiling_jobs.ports import Store
-from profiling_jobs.telling import recovery_outlook
+from profiling_jobs.explain import recovery_outlook
+from profiling_jobs.training import fitting
+from profiling_jobs.training.checks import TOO_LITTLE, Drilled, Evidence, against_drills, failed
+from profiling_jobs.training.model_documents import Document, model_name, rebuilt
+from profiling_jobs.training.promoting import Made, Purpose, Room, refit
 
-from . import checks, pictures
+from . import checks, plots
 from .metadata import labelled
 from .partitions import JOBS, ByJob
 
@@ -171,11 +171,11 @@ def beside(made: Made, purpose: Purpose) -> dict[str, Any]:
     values: dict[str, Any] = {"drills": len(found)}
     if found:
         values["drill_error"] = sum(one.error for one in found) / len(found)
-        values["drills_picture"] = pictures.drills(found, job=made.job, target_s=purpose.target_s)
+        values["drills_picture"] = plots.drills(found, job=made.job, target_s=purpose.target_s)
     if made.kind == "recovery":
         model = rebuilt(made.document, kind="recovery")
         if isinstance(model, DowntimeModel):
-            values["downtime_picture"] = pictures.downtime(model, job=made.job, kinds=purpose.failure_kinds)
+            values["downtime_picture"] = plots.downtime(model, job=made.job, kinds=purpose.failure_kinds)
     return values
 
 
@@ -197,7 +197,7 @@ def draw_workload(purpose: Purpose, document: Document, evidence: Evidence) -> b
     if isinstance(evidence.arrivals, Unknown) or not isinstance(model, Forecaster):
         return b""
     history = fitting.coarser(evidence.arrivals, step_s=model.step_s)
-    return pictures.forecast(model, job=purpose.job, history=history)
+    return plots.forecast(model, job=purpose.job, history=history)
 
 
 def draw_capacity(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
@@ -205,7 +205,7 @@ def draw_capacity(purpose: Purpose, document: Document, evidence: Evidence) -> b
     capacity, _ = evidence.own(document)
     if isinstance(capacity, Unknown):
         return b""
-    return pictures.capacity(capacity, job=purpose.job, candidates=purpose.candidates)
+    return plots.capacity(capacity, job=purpose.job, candidates=purpose.candidates)
 
 
 def draw_latency(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
@@ -213,7 +213,7 @@ def draw_latency(purpose: Purpose, document: Document, evidence: Evidence) -> by
     model = rebuilt(document, kind="latency")
     if not isinstance(model, LatencyModel):
         return b""
-    return pictures.latency(model, job=purpose.job, bound_ms=purpose.latency_bound_ms)
+    return plots.latency(model, job=purpose.job, bound_ms=purpose.latency_bound_ms)
 
 
 def draw_recovery(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
@@ -237,8 +237,8 @@ def draw_recovery(purpose: Purpose, document: Document, evidence: Evidence) -> b
         )
     )
     if isinstance(found, Unknown) or isinstance(load, Unknown):
-        return pictures.downtime(model, job=purpose.job, kinds=purpose.failure_kinds)
-    return pictures.recovery(
+        return plots.downtime(model, job=purpose.job, kinds=purpose.failure_kinds)
+    return plots.recovery(
         found, job=purpose.job, target_s=purpose.target_s, promised=purpose.confidence, rate_rps=load
     )
 

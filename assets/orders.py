@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from profiling_jobs.errors import HeadroomError, NotReady
+from models.errors import HeadroomError, NotReady
 
 Json = Mapping[str, Any]
 ORDER_TAG = "headroom/order"
@@ -22,7 +22,7 @@ class Desk(Protocol):
     """The owner's desk, as assets and sensors use it."""
 
     def evaluate(self, job: str) -> Json:
-        """The evaluation of this interval (profiling_jobs.loop.evaluation_record), made now or before."""
+        """The evaluation of this interval (control_loop.evaluation_record), made now or before."""
 
     def status(self) -> Json:
         """What runs, and which orders there are."""

@@ -8,10 +8,9 @@ from pydantic import Field
 
 from models.quantities import FAILURE_KINDS, Misuse
 
-from .figures import Shown, figures
+from .metadata import Shown, figures
 from .orders import Desk, Json, ordered
-from .partitions import JOBS, POINTS, ByJob, Point
-from .points import KEY, of_fact
+from .partitions import JOBS, KEY, POINTS, ByJob, Point, of_fact
 
 GROUP = "profile"
 POOL = "profiling-cluster"

@@ -6,11 +6,11 @@ import dagster as dg
 import numpy as np
 from pydantic import Field
 
+from models.ports import Store
 from models.quantities import Unknown
-from profiling_jobs.learning import training
-from profiling_jobs.ports import Store
+from profiling_jobs.training import training_data
 
-from .figures import figures
+from .metadata import figures
 from .orders import Desk, ordered
 from .partitions import JOBS
 
@@ -70,7 +70,7 @@ def workload_history(
     context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]
 ) -> dg.MaterializeResult:
     """Arrival rates on a regular grid: recordings, and what has been seen of the live input since."""
-    grid = training.arrivals(store, context.partition_key)
+    grid = training_data.arrivals(store, context.partition_key)
     if isinstance(grid, Unknown):
         raise dg.Failure(description=grid.reason, allow_retries=False)
     known = ~np.isnan(grid.values)

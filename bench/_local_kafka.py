@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.owner import Owner
-from pipelines.resources import jars, java
-from pipelines.resources.kafka import EmbeddedBroker
+from models.errors import Misconfigured
+from pipelines.integrations import jars, java
+from pipelines.integrations.embedded_kafka import EmbeddedBroker
+from pipelines.processes.owner import Owner
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.errors import Misconfigured
 
 
 def missing_java(benchmark: str) -> bool:

@@ -24,17 +24,17 @@ from models.capacity import CapacityModel
 from models.control import Decider, Decision, Settings, Situation
 from models.control.optimiser import by_optimise
 from models.downtime import DowntimeModel
+from models.ports import Commit, ExecutorSample, Rescaled, Sample, Status
 from models.promise import Promise
 from models.quantities import Measurement
 from models.workload import Forecaster, fit_forecast
-from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.learning.champions import Champions, export
-from profiling_jobs.learning.engine_inputs import EngineInputs
-from profiling_jobs.learning.model_documents import document, training
-from profiling_jobs.loop.evaluation import evaluate
-from profiling_jobs.loop.ground import InCharge, Loop
-from profiling_jobs.ports import Commit, ExecutorSample, Rescaled, Sample, Status
-from profiling_jobs.signals.timeline import Timeline
+from pipelines.integrations.sqlite_store import SqliteStore
+from profiling_jobs.control_loop.context import InCharge, Loop
+from profiling_jobs.control_loop.evaluation import evaluate
+from profiling_jobs.telemetry.batch_costs import EngineInputs
+from profiling_jobs.telemetry.timeline import Timeline
+from profiling_jobs.training.champions import Champions, export
+from profiling_jobs.training.model_documents import document, training
 
 from . import Figure
 

@@ -25,17 +25,18 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from models.errors import HeadroomError
+from models.ports import Commit, ExecutorSample, Sample
 from models.quantities import Unknown
-from pipelines import config, job_plans, world
-from pipelines.owner import cleanup
-from pipelines.resources import java
-from pipelines.resources.kafka_broker import KafkaBroker
-from pipelines.resources.local_metrics import LocalMetrics
-from pipelines.world import World
-from profiling_jobs.errors import HeadroomError
-from profiling_jobs.ports import Commit, ExecutorSample, Sample
-from profiling_jobs.probing.copies import Copies
-from profiling_jobs.signals.sampler import KEPT_S, Sampler
+from pipelines.environments import base
+from pipelines.environments.base import World
+from pipelines.environments.local.metrics import LocalMetrics
+from pipelines.integrations import java
+from pipelines.integrations.kafka_broker import KafkaBroker
+from pipelines.processes.owner import cleanup
+from pipelines.settings import job_plans, loading
+from profiling_jobs.experiments.copies import Copies
+from profiling_jobs.telemetry.sampler import KEPT_S, Sampler
 
 from . import Figure
 from ._local_kafka import missing_java
@@ -79,7 +80,7 @@ def measure() -> Iterable[Figure]:
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as name:
         folder = Path(name) / ".headroom"
         try:
-            with world.opened(config.parse(TOML, environment={}), folder) as here:
+            with base.opened(loading.parse(TOML, environment={}), folder) as here:
                 yield from probing(here, folder)
                 yield from sampling(here, Path(name))
         finally:
@@ -88,7 +89,7 @@ def measure() -> Iterable[Figure]:
 
 def probing(here: World, folder: Path) -> Iterable[Figure]:
     """A copy with its source."""
-    job = config.parse(TOML, environment={}).jobs["enrichment"]
+    job = loading.parse(TOML, environment={}).jobs["enrichment"]
     copies = Copies(
         job_plans.live_plan("enrichment", job, folder=folder),
         here.around("enrichment", job),

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 
-from pipelines.resources.local_replay import LocalRecording
+from pipelines.environments.local.replay import LocalRecording
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.request import Request
 

@@ -17,11 +17,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.resources.local_replay import LocalReplay
+from pipelines.environments.local.replay import LocalReplay
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.replay.rates import Schedule
-from profiling_jobs.replay.replay_plan import Replay
-from profiling_jobs.signals.log_offsets import LogOffsets
+from profiling_jobs.replay.replay_plan import Replay, Schedule
+from profiling_jobs.telemetry.offsets import LogOffsets
 
 from . import Figure
 from ._local_kafka import kafka, missing_java, produced_rps, producer

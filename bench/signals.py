@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from bench import Figure
+from models.errors import Misconfigured
+from models.ports import Function, Plan, Sample, Status
 from models.quantities import Unknown
-from pipelines.owner import Owner, cleanup
-from pipelines.resources import java
-from pipelines.resources.kafka import EmbeddedBroker
-from pipelines.resources.kafka_broker import KafkaBroker
-from pipelines.resources.local_metrics import LocalMetrics
+from pipelines.environments.local.metrics import LocalMetrics
+from pipelines.integrations import java
+from pipelines.integrations.embedded_kafka import EmbeddedBroker
+from pipelines.integrations.kafka_broker import KafkaBroker
+from pipelines.processes.owner import Owner, cleanup
 from profiling_jobs import plans
-from profiling_jobs.errors import Misconfigured
-from profiling_jobs.ports import Function, Plan, Sample, Status
-from profiling_jobs.signals.checkpoint import KEPT
-from profiling_jobs.signals.executor_signals import ExecutorReading
-from profiling_jobs.signals.process_times import ProcessTable
+from profiling_jobs.telemetry.checkpoint import KEPT
+from profiling_jobs.telemetry.observing import ExecutorReading
+from profiling_jobs.telemetry.process_times import ProcessTable
 
 JOBS = 10
 PARTITIONS = 12

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from models.ports import Control, Lease
 from models.quantities import RecoveryEvent
-from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.ports import Control, Lease
+from pipelines.integrations.sqlite_store import SqliteStore
 
 from . import Figure
 

@@ -17,7 +17,7 @@ import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType, TickData, TickStatus
 
 from assets.decide import observations
-from profiling_jobs.loop.evaluation_record import Evaluation
+from profiling_jobs.control_loop.evaluation_record import Evaluation
 
 from . import Figure
 

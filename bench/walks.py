@@ -38,16 +38,17 @@ from types import FrameType
 from typing import Any
 
 from assets.model import DRAWN
+from models.ports import ModelVersion
 from models.quantities import Unknown
-from pipelines import config, modelling
-from pipelines.demo_settings import JOB, SIMULATED
-from pipelines.desk_here import HereDesk
-from pipelines.settings import Settings
-from pipelines.world import World, opened
-from profiling_jobs.learning.model_documents import Document
-from profiling_jobs.learning.promoting import Room, refit
-from profiling_jobs.loop.evaluation import evaluate
-from profiling_jobs.ports import ModelVersion
+from pipelines.demo.scenes import JOB, SIMULATED
+from pipelines.environments.base import World, opened
+from pipelines.orchestration import modelling
+from pipelines.server.in_process import HereDesk
+from pipelines.settings import loading
+from pipelines.settings.schema import Settings
+from profiling_jobs.control_loop.evaluation import evaluate
+from profiling_jobs.training.model_documents import Document
+from profiling_jobs.training.promoting import Room, refit
 
 from . import Figure
 
@@ -196,7 +197,7 @@ def traced(walk: Walk) -> Iterator[None]:
 
 
 def walks() -> Mapping[str, Walk]:
-    settings = config.parse(SIMULATED, environment={})
+    settings = loading.parse(SIMULATED, environment={})
     for _ in range(2):  # the first one only warms up
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .quantities import Misuse
-from .scalars import number, whole
+from .quantities import Misuse, number, whole
 
 __all__ = ["Array", "number", "numbers", "whole"]
 

@@ -2,6 +2,13 @@
 
 Intervals where there is uncertainty, `Unknown` where nothing can be said, `Misuse` where the question
 itself was wrong. Units are in the names: `_rps` records/s, `_s` seconds, `_ms` milliseconds.
+
+Can this one number be used? Without numpy, which a process that only checks a scale-out need not load.
+
+How many of something is that, in words, and what do they do?
+
+>>> executors(1), executors(4), executors(1, "sustain"), counted(2, "drill")
+('1 executor', '4 executors', '1 executor sustains', '2 drills')
 """
 
 from __future__ import annotations
@@ -175,3 +182,50 @@ Instruction = Scale | Hold | Alarm | Learn
 
 Json = Mapping[str, Any]
 """A plain JSON object. Every model has `to_json() -> dict` and `from_json(Json)`; no pickle anywhere."""
+
+
+def number(
+    name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, at_most: float = math.inf
+) -> float:
+    """A finite number within its bounds."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise Misuse(name, f"must be a number, got {value!r}") from None
+    except OverflowError:
+        raise Misuse(name, "is larger than any number that is reckoned with") from None
+    if not math.isfinite(result):
+        raise Misuse(name, f"must be finite, got {value!r}")
+    if result < at_least:
+        raise Misuse(name, f"must be >= {at_least:g}, got {value!r}")
+    if result <= above:
+        raise Misuse(name, f"must be > {above:g}, got {value!r}")
+    if result > at_most:
+        raise Misuse(name, f"must be <= {at_most:g}, got {value!r}")
+    return result
+
+
+def whole(name: str, value: Any, *, at_least: int = 1) -> int:
+    """A whole number, by default >= 1, as a scale-out is."""
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool":  # numpy's own
+        raise Misuse(name, f"must be a whole number, got {value!r}")
+    result = number(name, value)
+    if result != int(result):
+        raise Misuse(name, f"must be a whole number, got {value!r}")
+    if result < at_least:
+        raise Misuse(name, f"must be >= {at_least}, got {value!r}")
+    return int(result)
+
+
+ONE = {"are": "is", "were": "was", "do": "does", "have": "has"}
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 drill`, `4 drills`, `1,200 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def executors(number: int, do: str = "") -> str:
+    """`1 executor`, `4 executors`; with what they do `1 executor is`, `4 executors are`."""
+    does = ONE.get(do, f"{do}s") if number == 1 else do
+    return f"{counted(number, 'executor')} {does}" if do else counted(number, "executor")

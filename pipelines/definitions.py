@@ -16,15 +16,15 @@ from pathlib import Path
 import dagster as dg
 
 from assets import apply, decide, model, partitions, profile, record
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
 
-from . import config, sensors
-from .desk_resource import DeskResource, StoreResource
-from .jobs import all_jobs
-from .modelling import ModellingResource
-from .refusing_io import RefusingIOManager
-from .schedules import schedules
-from .settings import JobSettings
+from .orchestration import sensors
+from .orchestration.jobs import all_jobs
+from .orchestration.modelling import ModellingResource
+from .orchestration.resources import DeskResource, RefusingIOManager, StoreResource
+from .orchestration.schedules import schedules
+from .settings import loading
+from .settings.schema import JobSettings
 
 STAGES = (record, profile, model, decide, apply)
 
@@ -34,7 +34,7 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
     jobs: Mapping[str, JobSettings] = {}
     problem = ""
     try:
-        jobs = config.load(file, environment=environment).jobs
+        jobs = loading.load(file, environment=environment).jobs
     except Misconfigured as wrong:
         problem = f"nothing is evaluated, {wrong}. Put it right and reload this code location."
     launched = all_jobs(list(jobs))

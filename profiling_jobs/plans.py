@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .errors import Misconfigured, Unsafe
-from .ports import Function, Plan, Query, Script
+from models.errors import Misconfigured, Unsafe
+from models.ports import Function, Plan, Query, Script
 
 JOB = re.compile(r"[a-z][a-z0-9-]{0,38}")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")  # a Kubernetes label is the narrowest place it goes into

@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from models.errors import HeadroomError, Misconfigured, NotReady
+from models.ports import Function, Script
+
 from . import plans
-from .driver import before_start, between_batches, progress, session, sink_guard
+from .driver import before_start, progress, session, sink_guard, stopping
 from .driver.channel import ControlServer
 from .driver.executors import Executors
-from .driver.last_words import in_short
-from .driver.orders import Ended, Listening, Orders
-from .driver.query_ends import QueryEnds
-from .errors import HeadroomError, Misconfigured, NotReady
-from .ports import Function, Script
-from .signals.group_commits import GroupCommits
+from .driver.launch_file import Ended, Listening, Orders, in_short
+from .driver.progress import QueryEnds
+from .telemetry.offsets import GroupCommits
 from .topics import Topics
 
 ANSWER_S = 0.5  # judgement: the answer to the call that stops us must get out
@@ -57,7 +57,7 @@ class Driver:
         self._guard = ""
         self._stop_asked = False
         self._stop_done = threading.Event()
-        self._stopped: between_batches.Stopped | None = None
+        self._stopped: stopping.Stopped | None = None
 
     # ------------------------------------------------------------------ the control channel's three calls
 
@@ -102,7 +102,7 @@ class Driver:
         self._stop_asked = True
         self._query_ends.stopping()
         queries = self._spark.streams.active
-        self._stopped = between_batches.stop(queries, spark=self._spark, timeout_s=timeout_s)
+        self._stopped = stopping.stop(queries, spark=self._spark, timeout_s=timeout_s)
         self._stop_done.set()
         threading.Thread(target=self._leave_soon, name="headroom-leave", daemon=True).start()
         return {"stopped": self._stopped}

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from models.errors import Misconfigured
+from models.ports import Plan
+
 from .brokers import Brokers
 from .driver.batch_files import BatchFiles
-from .errors import Misconfigured
 from .plans import FILES
-from .ports import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -40,7 +40,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """What workers were running when they were interrupted: nobody has asked their fixtures to end it."""
     if hasattr(session.config, "workerinput") or exitstatus != pytest.ExitCode.INTERRUPTED:
         return
-    from pipelines.owner import cleanup
+    from pipelines.processes.owner import cleanup
 
     for worker in session.config._tmp_path_factory.getbasetemp().glob("popen-*"):
         for folder in worker.glob("*/.headroom"):
@@ -54,8 +54,8 @@ def lived() -> Callable[..., None]:
     from models.probing import Probe, Result
     from models.quantities import RecoveryEvent
     from models.recovery import batch_recovery_seconds, first_batch_start_s
-    from profiling_jobs.learning import workload_history
-    from profiling_jobs.probing.profiling_record import Record
+    from profiling_jobs.experiments.profiling_record import Record
+    from profiling_jobs.training import workload_history
 
     at_s, overhead_s, limit = 1_763_474_400.0, 0.5, 20_000.0
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from . import style
+from ..plots import style
 
 MOST_CHARACTERS = 990
 POINTS = 48

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.__main__ import machine
-from pipelines.owner import exit_on_signals
-from profiling_jobs.errors import HeadroomError
+from models.errors import HeadroomError
+from pipelines.processes.owner import exit_on_signals
 
 from . import capacity, drills, lab, online, report, rescales, sustain
 from .journal import Journal

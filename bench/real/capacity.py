@@ -15,9 +15,9 @@ from models.capacity import CapacityModel
 from models.probing import Estimate, estimates
 from models.probing import Settings as Search
 from models.quantities import Interval, Measurement, Unknown
-from pipelines import job_plans
-from profiling_jobs.probing.profiling import Profiling
-from profiling_jobs.probing.profiling_record import measured, overheads_s
+from pipelines.settings import job_plans
+from profiling_jobs.experiments.profiling import Profiling
+from profiling_jobs.experiments.profiling_record import measured, overheads_s
 
 from .journal import Journal
 from .lab import ENRICHMENT, SIX, Lab, Lengths

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.world import World
+from pipelines.environments.base import World
 from profiling_jobs.driver.batch_files import read_batches
 
 SILENT_S = 60.0  # judgement: a broker of this machine answers within a second
@@ -64,7 +64,7 @@ def _orders(here: World, topic: str) -> Iterator[bytes]:
     """All records of a topic, as they are now."""
     from kafka import KafkaConsumer, TopicPartition
 
-    from pipelines.resources.kafka_broker import KafkaBroker
+    from pipelines.integrations.kafka_broker import KafkaBroker
 
     assert isinstance(here.broker, KafkaBroker)
     ends = {TopicPartition(*part): end for part, end in here.broker.ends([topic]).items() if end > 0}

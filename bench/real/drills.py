@@ -17,15 +17,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bench import Figure
-from models.downtime import DowntimeModel
-from models.downtime_priors import downtime_priors
+from models.downtime import DowntimeModel, downtime_priors
+from models.errors import HeadroomError
 from models.quantities import Interval, RecoveryEvent, Unknown
-from pipelines import job_plans
-from profiling_jobs.drills import drill, drill_prediction, drilling
-from profiling_jobs.drills.drill import Outcome, Subject
-from profiling_jobs.drills.drill_prediction import Models
-from profiling_jobs.drills.standstill import lesson
-from profiling_jobs.errors import HeadroomError
+from pipelines.settings import job_plans
+from profiling_jobs.experiments import drill, drill_prediction, drilling
+from profiling_jobs.experiments.drill import Outcome, Subject
+from profiling_jobs.experiments.drill_figures import lesson
+from profiling_jobs.experiments.drill_prediction import Models
 
 from . import capacity
 from .journal import Journal

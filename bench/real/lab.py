@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from models.errors import NotReady
+from models.ports import Plan
 from models.probing import Probe
 from models.quantities import Unknown
-from pipelines import config, job_plans, world
-from pipelines.settings import JobSettings, Settings
-from pipelines.world import World
-from profiling_jobs.drills import drill
-from profiling_jobs.errors import NotReady
-from profiling_jobs.ports import Plan
-from profiling_jobs.probing.copies import Copies, Copy
-from profiling_jobs.probing.probe import ProbeRun, Rules
+from pipelines.environments import base
+from pipelines.environments.base import World
+from pipelines.settings import job_plans, loading
+from pipelines.settings.schema import JobSettings, Settings
+from profiling_jobs.experiments import drill
+from profiling_jobs.experiments.copies import Copies, Copy
+from profiling_jobs.experiments.probe import ProbeRun, Rules
 
 from .journal import Journal
 
@@ -109,7 +110,7 @@ def settings(kind: str = "local") -> Settings:
     tables = {ENRICHMENT: ENRICHMENT_TOML, SIX: ENRICHMENT_TOML, WORD_COUNT: WORD_COUNT_TOML}
     jobs = [table.replace("NAME", name) for name, table in tables.items()]
     text = "".join((TOML.replace("KIND", kind), *jobs))
-    return config.parse(text, file="bench/real", environment={})
+    return loading.parse(text, file="bench/real", environment={})
 
 
 class Lab:
@@ -239,7 +240,7 @@ def opened(
 ) -> Iterator[Lab]:
     """The world, with nothing left in it of a run that was killed, and nothing left afterwards."""
     found = settings(kind)
-    with world.opened(found, folder, say=say) as here:
+    with base.opened(found, folder, say=say) as here:
         lab = Lab(
             here,
             found,

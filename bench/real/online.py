@@ -24,9 +24,9 @@ from bench import Figure
 from models.capacity import OnlineCapacity
 from models.optimise.engine import BatchEngine, sustained
 from models.quantities import Interval, Unknown
-from profiling_jobs.probing.copies import Copy
-from profiling_jobs.signals import batch_costs
-from profiling_jobs.signals.observing import limited_by, observation
+from profiling_jobs.experiments.copies import Copy
+from profiling_jobs.telemetry import batch_costs
+from profiling_jobs.telemetry.observing import limited_by, observation
 
 from . import capacity
 from .journal import Journal

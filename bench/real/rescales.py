@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import Figure
+from models.errors import NotReady
+from models.ports import Plan, Source
 from models.quantities import Unknown
-from profiling_jobs.drills import drill
-from profiling_jobs.errors import NotReady
+from profiling_jobs.experiments import drill
 from profiling_jobs.plans import FILES
-from profiling_jobs.ports import Plan, Source
-from profiling_jobs.signals.watching import Watch
+from profiling_jobs.telemetry.watching import Watch
 
 from . import capacity, counting
 from .counting import Counted

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import Figure
 from models import codec
-from profiling_jobs.probing.copies import Copy
+from profiling_jobs.experiments.copies import Copy
 
 from . import capacity
 from .journal import Journal

@@ -12,6 +12,19 @@ With ℓ_f the log evidence of a form (`folds`) below the best one's, ν the deg
 Undetermined, everything within ℓ > −log ODDS is spanned and weighs exp ℓ, or all the same where only one
 size can be held out. Determined, the interval is the plainest form's alone, unless rivals have ℓ > −D − NEAR:
 these are spanned too, for a form is named most easily when the measurements happen to scatter little.
+
+Which form foretells the larger sizes from the smaller ones, and can the measurements tell at all?
+
+Fold j lets every form see the j smallest sizes and foretell the larger ones:
+
+    fold error      = √mean (T̂/r − 1)² over all held-out sizes of all folds, j = 2 … m − 1
+    interval error  = share of the held-out rates outside the 90 % interval foretold for them
+    log evidence    = Σ_j log p(rate at size j+1 | sizes 1 … j) = log p(all) − log p(the two smallest)
+    p(sizes)        = mean over the shapes of (σ₀² + RSS)^(−runs/2)
+
+The last is the density each form gave, before it was seen, to the next larger size, averaged over every
+curve the smaller ones allow. A rich form spreads that density thin, so it wins only where plain ones
+fail: linear is a case of power and of usl, and is not beaten by them on a straight line.
 """
 
 from __future__ import annotations
@@ -22,10 +35,103 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .brackets import Evidence
-from .curves import Noise, curve
-from .folds import Folds, folds
-from .forms import PARAMETERS
+from ..arguments import Array
+from ..quantities import Unknown
+from .brackets import NOISE, PARAMETERS, Evidence, gain_limit, log_gain
+from .curves import Noise, best_of, curve, noise_of
+
+_STEP = 0.01  # between shapes, in log gain: a third of NOISE
+_SHARES = 13  # of φ, usl only
+
+
+@dataclass(frozen=True)
+class Folds:
+    """How one form did on sizes it had not seen."""
+
+    fold_error: float | Unknown
+    interval_error: float | Unknown
+    log_evidence: float
+    noise: Noise  # around the form's best shape, with one observation of NOISE
+    ahead: float  # log rate at twice the largest size, to within a step or two
+
+
+def folds(form: str, evidence: Evidence) -> Folds:
+    """Let one form foretell every larger size from the smaller ones."""
+    grid = _all_shapes(form, evidence.span)
+    sizes = np.concatenate([evidence.sizes, evidence.bound_sizes])
+    gains = log_gain(form, sizes, grid, smallest=float(evidence.sizes[0]), largest=float(evidence.sizes[-1]))
+    count = len(evidence.sizes)
+    free = evidence.log_rates - gains[:, :count]
+    free = free - free[:, :1]
+    weights = np.cumsum(evidence.weights)
+    scale = np.cumsum(evidence.weights * free, axis=1) / weights
+    # By the parallel axis theorem; rows are shapes, columns how many sizes were seen.
+    rss = np.maximum(np.cumsum(evidence.weights * free**2, axis=1) - weights * scale**2, 0.0)
+    log_evidence = _log_density(rss[:, -1] + _broken(evidence, gains, free, scale), evidence, seen=count)
+    log_evidence -= _log_density(rss[:, min(1, count - 1)], evidence, seen=min(2, count))
+    noise = noise_of(
+        evidence, float(rss[:, -1].min()) + evidence.scatter, parameters=PARAMETERS[form], prior=1.0
+    )
+    best = best_of(grid, rss[:, -1])
+    smallest, largest = float(evidence.sizes[0]), float(evidence.sizes[-1])
+    twice = log_gain(form, np.array([2.0 * largest]), grid[best], smallest=smallest, largest=largest)
+    ahead = float(scale[best, -1] + evidence.log_rates[0] - gains[best, 0] + twice[0])
+    if count < 3:
+        unknown = Unknown(f"needs at least three saturated sizes to leave one out, there are {count}")
+        return Folds(unknown, unknown, log_evidence, noise, ahead)
+    errors, outside = _held_out(grid, free, scale, rss, weights, evidence, noise)
+    fold_error, interval_error = float(np.sqrt(np.mean(np.expm1(errors) ** 2))), float(np.mean(outside))
+    return Folds(fold_error, interval_error, log_evidence, noise, ahead)
+
+
+def _all_shapes(form: str, span: float) -> Array:
+    limit = gain_limit(form, span)
+    u = np.linspace(0.0, limit, max(math.ceil(limit / _STEP), 8) + 1)
+    if form != "usl":
+        return np.stack([u, np.zeros_like(u)], axis=1)
+    u = u[::2]
+    share = np.linspace(0.0, 1.0, _SHARES)
+    return np.stack([np.repeat(u, len(share)), np.tile(share, len(u))], axis=1)
+
+
+def _broken(evidence: Evidence, gains: Array, free: Array, scale: Array) -> Array:
+    """What the bounds add to RSS at the scale of the estimates; 0 where none is broken."""
+    count = len(evidence.sizes)
+    if not len(evidence.bound_sizes):
+        return np.zeros(len(gains))
+    curve = scale[:, -1] + (evidence.log_rates[0] - gains[:, 0])
+    short = np.maximum(evidence.bound_logs - gains[:, count:] - curve[:, None], 0.0)
+    return np.asarray((short**2) @ evidence.bound_weights)
+
+
+def _log_density(rss: Array, evidence: Evidence, *, seen: int) -> float:
+    runs = float(evidence.runs[:seen].sum())
+    total = rss + evidence.scatter * runs / float(evidence.runs.sum())
+    known = evidence.errors_known
+    logs = -0.5 * total / NOISE**2 if known else -0.5 * runs * np.log(NOISE**2 + total)
+    top = float(logs.max())
+    return top + math.log(float(np.mean(np.exp(logs - top))))
+
+
+def _held_out(
+    grid: Array, free: Array, scale: Array, rss: Array, weights: Array, evidence: Evidence, noise: Noise
+) -> tuple[Array, Array]:
+    """Foretold over measured, in logs, and whether the measured rate lay outside the interval."""
+    errors, outside = [], []
+    for seen in range(2, free.shape[1]):
+        least = rss[:, seen - 1]
+        best = best_of(grid, least)
+        allowed = least <= least[best] + noise.reach
+        room = np.sqrt(least[best] + noise.reach - least[allowed])[:, None] / math.sqrt(weights[seen - 1])
+        # ȳ − h − c is what is left of a held-out size when the curve's scale comes from the smaller ones.
+        left = free[:, seen:] - scale[:, seen - 1, None]
+        above = left[best] - np.min(left[allowed] - room, axis=0)
+        below = np.max(left[allowed] + room, axis=0) - left[best]
+        own = noise.reach / evidence.weights[seen:]
+        errors.append(-left[best])
+        outside.append((left[best] > np.sqrt(above**2 + own)) | (-left[best] > np.sqrt(below**2 + own)))
+    return np.concatenate(errors), np.concatenate(outside)
+
 
 UNDETERMINED = "undetermined"
 ODDS = 50.0

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import Array
-from .brackets import NOISE, Evidence
-from .forms import PARAMETERS, gain_limit, log_gain
-from .students_t import quantile_95
+from ..student_t import quantile_95
+from .brackets import NOISE, PARAMETERS, Evidence, gain_limit, log_gain
 
 _LEAST_NOISE = 0.002  # of one run; judgement: equal rates are rounding or one run told twice, not certainty
 _TIE = 1e-9  # far above rounding, far below any noise

@@ -14,22 +14,123 @@ weighs 2^(−τ/half-life). While CPU has hardly varied least squares is wild, s
 of the slope, nearly all at first and ever less as S_xx grows. Standard errors: the samples' own, of the
 usual form s²·(1/n + (c − x̄)²/S_xx), and π times the error of the prior, INTERCEPT·T_w·(c − x̄)/x̄,
 which is common to all workers and therefore added up before it is squared.
+
+What has a worker shown so far, in seven numbers that add up exactly?
+
+Weighted moments of CPU x and throughput y; two sets join without error however the samples were split
+(Chan, Golub & LeVeque 1983), with δ the difference of the means:
+
+    W = W₁ + W₂     x̄ = x̄₁ + δ_x·W₂/W     S_xy = S_xy₁ + S_xy₂ + δ_x·δ_y·W₁W₂/W
+
+Ageing multiplies W and every S by one factor, ΣW² by its square, and leaves the means alone.
+
+Profiling says one thing about this scale-out and the running job another: what is the capacity?
+
+Both speak in logs, with standard errors e₁ and e₂ taken from their 90 % intervals, d apart:
+
+    log T̂ = (y₁/e₁² + y₂/e₂²) / (1/e₁² + 1/e₂²),     e² = 1 / (1/e₁² + 1/e₂²)
+
+Where only one of the two has *observed* this scale-out, the difference is the other's error: e² + d² takes
+the place of its e². Where both or neither have and d is more than the errors explain, both are
+widened by d²/(e₁² + e₂²) (Birge 1932).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from ..arguments import Array, number, numbers, whole
 from ..quantities import Interval, Json, Misuse, Unknown
+from ..student_t import quantile_95
 from .brackets import NOISE
-from .students_t import quantile_95
-from .worker_moments import Moments
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted moments of (cpu, throughput) samples; the default is no sample at all."""
+
+    weight: float = 0.0
+    weight_squared: float = 0.0  # Σ w², for the effective number of samples
+    mean_x: float = 0.0
+    mean_y: float = 0.0
+    s_xx: float = 0.0
+    s_xy: float = 0.0
+    s_yy: float = 0.0
+
+    @classmethod
+    def of(cls, x: Array, y: Array, weights: Array) -> Self:
+        """Moments of one batch, by two passes."""
+        total = float(weights.sum())
+        if total <= 0.0:
+            return cls()
+        mean_x, mean_y = float(weights @ x) / total, float(weights @ y) / total
+        dx, dy = x - mean_x, y - mean_y
+        return cls(
+            total,
+            float(weights @ weights),
+            mean_x,
+            mean_y,
+            float(weights @ (dx * dx)),
+            float(weights @ (dx * dy)),
+            float(weights @ (dy * dy)),
+        )
+
+    @property
+    def movement(self) -> float:
+        """Standard deviation of the throughput, as a share of its mean."""
+        return math.sqrt(self.s_yy / self.weight) / self.mean_y if self.weight * self.mean_y > 0.0 else 0.0
+
+    @property
+    def agreement(self) -> float:
+        """r²: how much of either's movement goes with the other's; 0 where one has not moved."""
+        moved = self.s_xx * self.s_yy
+        return self.s_xy**2 / moved if moved > 0.0 else 0.0
+
+    def __add__(self, other: Moments) -> Moments:
+        if self.weight == 0.0 or other.weight == 0.0:
+            return other if self.weight == 0.0 else self
+        total = self.weight + other.weight
+        share = other.weight / total
+        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        cross = self.weight * share
+        return Moments(
+            total,
+            self.weight_squared + other.weight_squared,
+            self.mean_x + dx * share,
+            self.mean_y + dy * share,
+            self.s_xx + other.s_xx + cross * dx * dx,
+            self.s_xy + other.s_xy + cross * dx * dy,
+            self.s_yy + other.s_yy + cross * dy * dy,
+        )
+
+    def aged(self, factor: float) -> Moments:
+        """The same samples, every one worth `factor` of what it was."""
+        if factor == 1.0 or self.weight * factor < 1e-200:  # long forgotten: no sample, not a tiny number
+            return self if factor == 1.0 else Moments()
+        return Moments(
+            self.weight * factor,
+            self.weight_squared * factor * factor,
+            self.mean_x,
+            self.mean_y,
+            self.s_xx * factor,
+            self.s_xy * factor,
+            self.s_yy * factor,
+        )
+
+    @property
+    def samples(self) -> float:
+        """How many samples of equal weight would say as much?"""
+        return self.weight**2 / self.weight_squared if self.weight_squared > 0.0 else 0.0
+
+    def to_list(self) -> list[float]:
+        """The seven numbers, in order."""
+        return [float(v) for v in astuple(self)]
+
 
 INTERCEPT = 0.10
 """How far from the origin a worker's line may pass, in shares of its capacity, when only the prior says that
@@ -271,3 +372,39 @@ def _columns(argument: str, samples: Samples) -> dict[str, Array]:
             argument, f"must be worker -> samples or an (n, workers) array, got {table.ndim} dimensions"
         )
     return {str(i): table[:, i] for i in range(table.shape[1])}
+
+
+_NORMAL = quantile_95(math.inf)
+_LEAST_ERROR = 0.01
+"""Relative. Judgement: samples a second apart are less independent than they are counted, and a capacity
+drifts by as much between the day it was profiled and today."""
+
+
+def joined(
+    profiled: Interval | Unknown, live: Interval | Unknown, *, was_probed: bool, is_running: bool
+) -> Interval | Unknown:
+    """One interval from the profile's and the live job's; the two marks say which has observed this size."""
+    if isinstance(profiled, Unknown) and isinstance(live, Unknown):
+        return Unknown(f"profile: {profiled.reason}; live: {live.reason}")
+    if isinstance(profiled, Unknown) or isinstance(live, Unknown):
+        return live if isinstance(profiled, Unknown) else profiled
+    y1, y2 = math.log(profiled.mid), math.log(live.mid)
+    v1, v2 = _error(profiled) ** 2, _error(live) ** 2
+    apart = (y1 - y2) ** 2
+    if was_probed == is_running:
+        widened = max(1.0, apart / (v1 + v2))
+        v1, v2 = v1 * widened, v2 * widened
+    elif was_probed:
+        v2 += apart
+    else:
+        v1 += apart
+    mid = (y1 * v2 + y2 * v1) / (v1 + v2)
+    half = _NORMAL * math.sqrt(v1 * v2 / (v1 + v2))
+    return Interval(math.exp(mid - half), math.exp(mid), math.exp(mid + half), profiled.confidence)
+
+
+def _error(interval: Interval) -> float:
+    """The standard error in logs that the wider side of a 90 % interval stands for."""
+    above = math.log(interval.high / interval.mid)
+    below = math.log(interval.mid / interval.low) if interval.low > 0.0 else above
+    return max(above, below, _LEAST_ERROR) / _NORMAL

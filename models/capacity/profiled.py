@@ -23,11 +23,10 @@ import numpy as np
 from .. import codec
 from ..arguments import Array, whole
 from ..quantities import Interval, Json, Measurement, Misuse, Unknown
-from .brackets import CONTRADICTION, Evidence, checked, gather
+from ..student_t import quantile_95
+from .brackets import CONTRADICTION, FORMS, Evidence, checked, effective_slots, gather
 from .choice import UNDETERMINED, choose
 from .curves import Curve, Noise, curve, noise_of
-from .forms import FORMS, effective_slots
-from .students_t import quantile_95
 
 CONFIDENCE = 0.9
 DISAGREEMENT = 2.0

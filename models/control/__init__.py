@@ -6,13 +6,12 @@ orders) → `recovering` (failures) → `changing` (our changes, verified or rol
 `deciding`, `emergency` → `limits`. What became of a change is told with `begun`, `refused`, `withdrawn`.
 """
 
+from .changes import begun, refused, withdrawn
 from .deciding import Decider, Decision, Models, Situation
-from .directives import Blackout, Directives, Drill, Injected, Pause, Pin
-from .ordered import begun, refused, withdrawn
+from .precedence import lost_our_size
 from .settings import Settings
-from .state import State
+from .state import Blackout, Directives, Drill, Injected, Pause, Pin, State
 from .step import start, step
-from .surroundings import lost_our_size
 
 __all__ = [
     "start",

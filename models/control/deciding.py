@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from models import codec
-from models.observation import Observation
-from models.quantities import Interval, Unknown
+from .. import codec
+from ..observation import Observation
+from ..quantities import Interval, Unknown
 
 if TYPE_CHECKING:
-    from models.optimise.engine import Engine
-    from models.optimise.question import KnowsDowntime, KnowsLatency
-
+    from ..optimise.engine import Engine
+    from ..optimise.question import KnowsDowntime, KnowsLatency
     from .settings import Settings
 
 

@@ -13,11 +13,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from models.quantities import Unknown
-
-from ..wording import executors
+from ..quantities import Unknown, executors
+from .evidence import Seen, capacity_mid, lag_rises
 from .recovering import elapsed_s
-from .seeing import Seen, capacity_mid, lag_rises
 from .state import Incident, State
 
 WORTH_IT = 0.9  # of the time it takes without help (judgement)

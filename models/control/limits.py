@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from models.quantities import Hold, Unknown
-
-from ..wording import executors
-from .changing import is_quarantined
-from .seeing import Seen
+from ..quantities import Hold, Unknown, executors
+from .changes import is_quarantined
+from .evidence import Seen
+from .precedence import Wish
 from .state import State
-from .surroundings import Wish
 
 
 def limit(state: State, seen: Seen, wish: Hold | Wish) -> Hold | Wish:

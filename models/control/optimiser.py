@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.quantities import Unknown
-
+from ..quantities import Unknown
 from .deciding import Decision, Situation
 
 if TYPE_CHECKING:
-    from models.workload import Forecast
+    from ..workload import Forecast
 
 
 def by_optimise(situation: Situation) -> Decision:
     """The smallest size that keeps the promise, by `models.optimise.decide`."""
-    from models.optimise import Question, decide
+    from ..optimise import Question, decide
 
     settings, observation = situation.settings, situation.observation
     models, current = settings.models, situation.current

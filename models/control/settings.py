@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from models import arguments
-from models.promise import Promise
-from models.quantities import FAILURE_KINDS, Misuse
-
+from .. import arguments
+from ..promise import Promise
+from ..quantities import FAILURE_KINDS, Misuse
 from .deciding import Decider, Models
 from .optimiser import by_optimise
 

@@ -2,6 +2,15 @@
 
 Settings and models are not part of the memory: they are handed in anew at every tick, so that a promoted
 model or an edited limit counts from the next tick on.
+
+To which size may the job shrink? To the largest recommendation of the last `window_s` seconds.
+
+Scale-in target at t = max{ v_i : t − window_s ≤ t_i ≤ t }, once the window is covered without a gap. Bursts
+that come back inside the window then cost nothing, and a shrinking load is followed one window later.
+
+What have people ordered? Rows of the store, read before every tick and handed in with `with_directives`.
+
+They outrank every decision, in this order: pause, foreign edit, pin, blackout, then the mode of the job.
 """
 
 from __future__ import annotations
@@ -11,14 +20,116 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from models.codec import GIVEN
-from models.quantities import Unknown
-
-from ..wording import executors
+from ..codec import GIVEN
+from ..quantities import Unknown, executors
 from .deciding import Decided
-from .directives import Directives
 from .settings import Settings
-from .window import Window
+
+
+@dataclass(frozen=True)
+class Window:
+    """Recommendations that can still be the maximum, oldest first, and since when there is one per tick."""
+
+    entries: tuple[tuple[float, int], ...] = ()
+    since_s: float = math.inf
+    newest_s: float = -math.inf
+
+    def add(self, at_s: float, value: int, *, window_s: float, gap_s: float) -> Window:
+        """The window with one more recommendation; a gap longer than `gap_s` begins the coverage anew."""
+        if at_s <= self.newest_s:
+            return self
+        since_s = at_s if at_s - self.newest_s > gap_s else self.since_s
+        # An older entry that is not larger can never be the maximum again, so the memory stays small.
+        kept = tuple((t, v) for t, v in self.entries if v > value and t >= at_s - window_s)
+        return Window(entries=(*kept, (at_s, value)), since_s=since_s, newest_s=at_s)
+
+    def covers(self, now: float, window_s: float) -> bool:
+        """Has there been a recommendation in every interval of the window?"""
+        return now - self.since_s >= window_s
+
+    def maximum(self, now: float, window_s: float) -> int | Unknown:
+        """The largest recommendation of age ≤ `window_s`."""
+        values = [v for t, v in self.entries if now - window_s <= t <= now]
+        return max(values) if values else Unknown(f"nothing was recommended in the last {window_s:.0f} s")
+
+    def age_of(self, value: int, now: float) -> float:
+        """How long ago at least `value` was last recommended, in seconds; inf if not inside the window."""
+        return min((now - t for t, v in self.entries if v >= value), default=math.inf)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Stop deciding, not the job; measuring goes on."""
+
+    who: str
+    why: str
+    until_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Keep exactly this many executors."""
+
+    scale_out: int
+    who: str
+    why: str
+    until_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Blackout:
+    """A window in which nothing changes, or in which nothing shrinks."""
+
+    why: str
+    scale_out_allowed: bool = False
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A failure that we injected ourselves, so that what follows is learnt under its true name and time."""
+
+    kind: str
+    at_s: float
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A drill on the live job. It measures the recovery itself, and nothing is decided before it is over."""
+
+    kind: str
+    since_s: float
+    until_s: float = math.inf
+
+
+NO_MARK = Unknown("the deployment carries no mark of ours that could be read")
+
+
+@dataclass(frozen=True)
+class Directives:
+    """Everything that people and windows say about one job at one moment."""
+
+    pause: Pause | None = None
+    pin: Pin | None = None
+    blackout: Blackout | None = None
+    foreign_edit: bool | Unknown = NO_MARK
+    """True: the declared size is not ours. False: it still carries our mark, so that a job which came back
+    with another size is put right. Unknown: any size we did not set is taken for somebody else's."""
+    resumed_at_s: float = -math.inf
+    """The newest `resume`; it ends a foreign-edit hold, a quarantine and a failed rollback older than it."""
+    injected: Injected | None = None
+    drill: Drill | None = None
+    """The newest one, also when it is over: what it has caused is not learnt a second time."""
+
+    def paused(self, now: float) -> Pause | None:
+        return self.pause if self.pause is not None and now < self.pause.until_s else None
+
+    def pinned(self, now: float) -> Pin | None:
+        return self.pin if self.pin is not None and now < self.pin.until_s else None
+
+    def drilled(self, since_s: float) -> Drill | None:
+        """The drill that was going on at this moment or after it."""
+        return self.drill if self.drill is not None and since_s <= self.drill.until_s else None
+
 
 SCHEMA = 1
 NO_DIRECTIVES = Directives()

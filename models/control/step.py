@@ -11,25 +11,21 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models import arguments
-from models.observation import Observation
-from models.quantities import Alarm, Hold, Instruction, Scale, Unknown
-
-from ..wording import executors
-from .changing import ROLLED_BACK, change_to, is_quarantined, verify
+from .. import arguments
+from ..observation import Observation
+from ..quantities import Alarm, Hold, Instruction, Scale, Unknown, executors
+from .changes import ROLLED_BACK, change_to, is_quarantined, verify
 from .deciding import Situation, decided
 from .emergency import contradicted, help_needed
-from .learning import learn
+from .evidence import Seen, collect, learn, remember
 from .limits import limit
-from .noticing import notice_failure, short_of_executors
-from .recovering import elapsed_s, follow
-from .seeing import Seen, collect, remember
+from .precedence import Wish, lost_our_size, notice_orders, orders
+from .recovering import elapsed_s, follow, notice_failure, short_of_executors
 from .settings import Settings
 from .state import State
-from .surroundings import Wish, lost_our_size, notice_orders, orders
 
 if TYPE_CHECKING:
-    from .surroundings import Free
+    from .precedence import Free
 
 
 NO_DIGITS = str.maketrans("", "", "0123456789.,")

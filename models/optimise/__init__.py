@@ -3,10 +3,9 @@
 `decide(Question(…)) -> Decision`; the way through is choosing → judging → outlook.
 """
 
-from .candidates import aligned_scale_outs
 from .choosing import decide
 from .engine import BatchEngine, ContinuousEngine, Engine
-from .question import Question
+from .question import Question, aligned_scale_outs
 from .verdict import Decision, Excuse, Verdict
 
 __all__ = [

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Array, number
-from ..batches import batch_recovery_seconds, first_batch_start_s
 from ..quantities import Interval, Misuse
-from ..recovery import recovery_seconds
+from ..recovery import batch_recovery_seconds, first_batch_start_s, recovery_seconds
 
 LONGEST_BAND = 0.5  # of the target: the default of max_lag_s
 BAND_MARGIN = 1.25  # over the largest lag of an undisturbed job, as drills are measured

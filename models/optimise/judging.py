@@ -19,8 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..promise import Kept, kept_along
-from ..quantities import Interval, Unknown
-from ..wording import executors
+from ..quantities import Interval, Unknown, executors
 from .engine import sustained as sustained_interval
 from .outlook import Outlook
 from .verdict import Condition, Excuse, Verdict, percent, rate, span

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from ..promise import Promise
-from ..quantities import Interval, Unknown
-from ..wording import executors
-from .change_cost import ChangeCost
+from ..quantities import Interval, Unknown, executors
+from .question import ChangeCost
 
 Status = Literal["feasible", "infeasible", "unknown"]
 Condition = Literal["capacity", "recovery", "observed", "forecast", "latency", "rescale"]

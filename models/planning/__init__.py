@@ -2,9 +2,8 @@
 
 from .explorer import Explorer, Probe, Stop
 from .inverse_ds2 import bounded_inverse_ds2
-from .plane import FORMS, Plane, SlotMeasurement
 from .scale_out import smallest_scale_out
-from .surface import MARGIN, UNDETERMINED, Answer, Plan
+from .surface import FORMS, MARGIN, UNDETERMINED, Answer, Plan, Plane, SlotMeasurement
 
 __all__ = [
     "bounded_inverse_ds2",

@@ -26,8 +26,7 @@ import numpy as np
 
 from ..arguments import Array, number, whole
 from ..quantities import Interval, Misuse, Unknown
-from .plane import SlotMeasurement
-from .surface import DISTINCT_BELOW, MARGIN, Plan
+from .surface import DISTINCT_BELOW, MARGIN, Plan, SlotMeasurement
 
 MOST_RUNS = 20  # StreamBed §5
 AFTER_CORNERS = 3  # StreamBed §5: at least three runs beyond the corners

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..arguments import number
-from ..quantities import Interval, Misuse, Unknown
-from ..wording import executors
+from ..quantities import Interval, Misuse, Unknown, executors
 
 MOST = 16_384  # judgement: no streaming job has more executors, and a plateau must end the search
 NEAR = 256  # judgement: a model that knows no power of two knows a few sizes near those it measured

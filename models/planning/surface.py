@@ -6,12 +6,29 @@ Far beyond the measured slots Π the forms of `plane` differ severalfold: the ch
 
 and only if the lower half has three distinct Π and the runner-up's error is `CLEARLY` times the winner's.
 Else the choice is "undetermined" and every candidate is shown.
+
+What do task slots with this much memory sustain, by one form, and how many does a rate need then?
+
+Sustained rate over memory per slot M and slots Π, for g = linear, log1p, sqrt (StreamBed §5, equations 6–8):
+
+    λ = a · g(M) + b · g(Π) + c
+
+by least squares. A larger job has the larger noise, so the covariance is the one that does not assume it
+equal (HC3), with e the residuals and h the leverages, and Student's t has n − 3 degrees of freedom:
+
+    V = (XᵀX)⁻¹ Xᵀ diag(e² / (1 − h)²) X (XᵀX)⁻¹
+
+The inverse query solves for Π. Its interval is Fieller's: all Π for which the target Y is inside the band,
+
+    (a g(M) + b g(Π) + c − Y)² ≤ t² · xᵀ V x,    x = (g(M), g(Π), 1)
+
+which has no upper end when b could be zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -20,9 +37,139 @@ from typing import Any, Self
 import numpy as np
 
 from .. import codec
-from ..arguments import number
+from ..arguments import Array, number, whole
 from ..quantities import Interval, Json, Misuse, Unknown
-from .plane import CONFIDENCE, FORMS, Plane, SlotMeasurement
+from ..student_t import quantile_95
+
+Shape = Callable[[Any], Any]
+FORMS: Mapping[str, tuple[Shape, Shape]] = MappingProxyType(
+    {
+        "linear": (lambda x: x, lambda y: y),
+        "log1p": (np.log1p, np.expm1),
+        "sqrt": (np.sqrt, lambda y: max(y, 0.0) ** 2),
+    }
+)
+"""Name → (g, its inverse)."""
+CONFIDENCE = 0.9
+MOST_SLOTS = 1_000_000  # judgement: more is no answer
+
+
+@dataclass(frozen=True)
+class SlotMeasurement:
+    """The rate a job sustained with this many task slots of this much memory each."""
+
+    task_slots: int
+    memory_mb: float
+    sustained_rps: float
+
+    def __post_init__(self) -> None:
+        whole("task_slots", self.task_slots)
+        number("memory_mb", self.memory_mb, above=0.0)
+        number("sustained_rps", self.sustained_rps, at_least=0.0)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One candidate: λ = a g(M) + b g(Π) + c; with a single memory profile a is 0."""
+
+    form: str
+    coefficients: tuple[float, float, float]
+    covariance: tuple[tuple[float, float, float], ...]
+    degrees: int
+
+    @classmethod
+    def fit(cls, form: str, measurements: Iterable[SlotMeasurement]) -> Self | Unknown:
+        """Which coefficients fit best, and how sure are they?"""
+        points = list(measurements)
+        design, rates, used = _design(form, points)
+        if len({m.task_slots for m in points}) < 2:
+            return Unknown("needs measurements at two different task_slots at least")
+        if len(points) <= sum(used):
+            return Unknown(f"needs {sum(used) + 1} measurements at least, got {len(points)}")
+        size = np.abs(design).max(axis=0)
+        scaled = design / size
+        if np.linalg.matrix_rank(scaled) < sum(used):
+            return Unknown("memory and slots changed together: measure one slot count at two memory sizes")
+        solved = np.linalg.lstsq(scaled, rates, rcond=None)[0]
+        left = rates - scaled @ solved
+        degrees = len(points) - sum(used)
+        inverse = np.linalg.inv(scaled.T @ scaled)
+        free = 1 - np.einsum("ij,jk,ik->i", scaled, inverse, scaled)
+        # A point that alone fixes a coefficient leaves no residual; it is as noisy as the others together.
+        alone = free < 1e-6
+        noise = np.where(alone, float(left @ left) / degrees, (left / np.where(alone, 1.0, free)) ** 2)
+        errors = inverse @ (scaled.T * noise) @ scaled @ inverse / np.outer(size, size)
+        where = np.flatnonzero(used)
+        coefficients, covariance = np.zeros(3), np.zeros((3, 3))
+        coefficients[where] = solved / size
+        covariance[np.ix_(where, where)] = errors
+        a, b, c = coefficients.tolist()
+        rows = tuple((float(x), float(y), float(z)) for x, y, z in covariance)
+        return cls(form, (a, b, c), rows, degrees)
+
+    def rate_rps(self, *, task_slots: float, memory_mb: float) -> Interval:
+        """What would these slots sustain, on average over runs?"""
+        x = self._point(task_slots, memory_mb)
+        mid = float(x @ np.array(self.coefficients))
+        half = quantile_95(self.degrees) * math.sqrt(max(0.0, float(x @ np.array(self.covariance) @ x)))
+        return Interval(mid - half, mid, mid + half, CONFIDENCE)
+
+    def slots(self, *, target_rps: float, memory_mb: float) -> Interval | Unknown:
+        """How many slots of this memory sustain the target? Whole numbers; `high` may be infinite."""
+        a, b, c = self.coefficients
+        m = float(FORMS[self.form][0](memory_mb))
+        rest = a * m + c - target_rps
+        if b <= 0:
+            return Unknown(f"by {self.form} more slots do not raise the rate: measure more slot counts")
+        mid = self._whole(-rest / b)
+        if mid > MOST_SLOTS:
+            return Unknown(f"by {self.form} {target_rps:.4g} records/s need more than {MOST_SLOTS:,} slots")
+        low, high = self._fieller(m, rest)
+        return Interval(min(self._whole(low), mid), mid, max(self._whole(high), mid), CONFIDENCE)
+
+    def _fieller(self, m: float, rest: float) -> tuple[float, float]:
+        """The ends of the set of g(Π) that the band allows."""
+        b = self.coefficients[1]
+        (aa, ab, ac), (_, bb, bc), (_, _, cc) = self.covariance
+        t2 = quantile_95(self.degrees) ** 2
+        square = b * b - t2 * bb
+        linear = b * rest - t2 * (ab * m + bc)
+        constant = rest * rest - t2 * (m * m * aa + 2 * m * ac + cc)
+        inside = linear * linear - square * constant
+        if square > 0:
+            root = math.sqrt(max(0.0, inside))
+            return (-linear - root) / square, (-linear + root) / square
+        if inside <= 0 or square == 0:
+            return -math.inf, math.inf
+        start = max((-linear + root) / square for root in (math.sqrt(inside), -math.sqrt(inside)))
+        return (start if -rest / b >= start else -math.inf), math.inf
+
+    def _whole(self, value: float) -> float:
+        """The slots from which on g(Π) is at least `value`; a rounding error does not cost a slot."""
+        g, inverse = FORMS[self.form]
+        if value <= float(g(1.0)):
+            return 1.0
+        if value >= float(g(10.0 * MOST_SLOTS)):
+            return math.inf
+        slots = float(inverse(value))
+        return float(math.ceil(slots - 1e-9 * max(1.0, slots)))
+
+    def _point(self, task_slots: float, memory_mb: float) -> Array:
+        g = FORMS[self.form][0]
+        return np.array([float(g(memory_mb)), float(g(task_slots)), 1.0])
+
+
+def _design(form: str, points: list[SlotMeasurement]) -> tuple[Array, Array, tuple[bool, bool, bool]]:
+    """The columns that can be told apart, the rates, and which of (a, b, c) the columns belong to."""
+    g = FORMS[form][0]
+    memory, slots, rates = (
+        np.array([getattr(m, name) for m in points], dtype=float)
+        for name in ("memory_mb", "task_slots", "sustained_rps")
+    )
+    used = (bool(len(set(memory.tolist())) > 1), True, True)
+    columns = np.column_stack([g(memory), g(slots), np.ones(len(points))])
+    return columns[:, np.array(used)], rates, used
+
 
 UNDETERMINED = "undetermined"
 MARGIN = 0.10  # StreamBed §5: the model is asked for 110 % of the rate

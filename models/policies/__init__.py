@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from models.control import Settings
-from models.observation import Observation
-from models.quantities import Instruction
-
+from ..control import Settings
+from ..observation import Observation
+from ..quantities import Instruction
 from . import headroom
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from models import control
-from models.control import Settings, State
+from .. import control
+from ..control import Settings, State
 
 step = control.step
 

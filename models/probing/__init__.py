@@ -5,14 +5,11 @@ and `progress` say what is known so far.
 """
 
 from .brackets import Bracket, believed
-from .budget import expected_executor_seconds, grid_executor_seconds
-from .lag import lag_slope, processed_rps
-from .probe import Probe, Result, Verdict
+from .probe import Facts, Probe, Result, Verdict, judge, lag_slope, processed_rps
 from .report import Estimate, Progress, estimates, measurements, progress
 from .search import ask, run, start, tell
-from .settings import Settings, grid_scale_outs
+from .settings import Settings, expected_executor_seconds, grid_executor_seconds, grid_scale_outs
 from .state import Done, State
-from .verdicts import Facts, judge
 
 __all__ = [
     "Settings",

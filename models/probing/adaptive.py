@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 
-from .budget import adaptive_executor_seconds
 from .curve import QUANTILE, Curve, effective_slots
 from .evidence import curve_of, informative, largest, likely, middle, surprising
-from .settings import Settings
+from .settings import Settings, adaptive_executor_seconds
 from .state import State
 
 FIRST_RATE_RPS = (

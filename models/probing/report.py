@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..quantities import Interval, Measurement, Unknown
-from ..wording import executors
+from ..quantities import Interval, Measurement, Unknown, executors
 from .brackets import Bracket, believed
-from .budget import adaptive_executor_seconds, grid_executor_seconds
 from .evidence import curve_of, informative, largest, likely
+from .settings import adaptive_executor_seconds, grid_executor_seconds
 from .state import State
 
 WIDEST = (

@@ -3,7 +3,7 @@
 The queueing twin of a broker with jobs on Spark, on a clock that moves only when it is told to (`advance`).
 Between two events everything grows steadily, so time jumps from event to event: an executor registers, a
 batch ends, a time-out is over. Its methods have the shape of `Deployments` and `Failures` in
-profiling_jobs.ports and say no with `Refused`; `topics` is the broker, `sampling` the metrics.
+models.ports and say no with `Refused`; `topics` is the broker, `sampling` the metrics.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..arguments import number, whole
-from ..quantities import FAILURE_KINDS, Unknown
-from ..wording import executors
-from .behaviour import Behaviour, Platform
+from ..quantities import FAILURE_KINDS, Unknown, executors
+from .batches import Behaviour, Checkpoint, Platform
 from .job import Job
-from .reading import Checkpoint
-from .refusals import Refused
-from .topics import Topics
+from .topics import Refused, Topics
 
 TICK_S = 1e-6  # judgement: two moments that are closer are one; epoch seconds have no finer floats
 CAUSED_HERE = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")

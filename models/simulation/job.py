@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .batches import Batch, Executor
-from .behaviour import Behaviour, Platform
-from .reading import Checkpoint, position, share_out
+from .batches import Batch, Behaviour, Checkpoint, Executor, Platform, position, share_out
 from .topics import Topics, Whole
 
 POLL_S = 0.01  # a caught-up query looks for new data this often (spark.sql.streaming.pollingDelay)
 
 
 class Job:
-    """One deployment. `plan` is whatever has the fields of profiling_jobs.ports.Plan."""
+    """One deployment. `plan` is whatever has the fields of models.ports.Plan."""
 
     def __init__(
         self, plan: Any, *, behaviour: Behaviour, platform: Platform, topics: Topics, checkpoint: Checkpoint

@@ -14,7 +14,7 @@ from typing import Any
 from ..arguments import whole
 from ..codec import dumps, loads
 from ..quantities import Unknown
-from .refusals import Refused
+from .topics import Refused
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ import numpy as np
 
 from ..arguments import Array
 from ..quantities import Unknown
+from .batches import Commit as Done
 from .batches import Executor
 from .cluster import Cluster
 from .job import Job
-from .reading import Commit as Done
 from .topics import Topics
 
 WINDOW_S = 120.0  # agreed: two minutes

@@ -2,7 +2,7 @@
 
 The twin of the store: the same answers as a database, forgotten with the process. Everything goes through
 its written form, so that what would not survive a database does not survive here either. Directives, leases
-and control states are whatever has their fields (profiling_jobs.ports has them).
+and control states are whatever has their fields (models.ports has them).
 """
 
 from __future__ import annotations

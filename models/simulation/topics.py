@@ -3,6 +3,11 @@
 Between two changes of its rate the end of a partition grows steadily, so that end offsets at any time, and
 the arrival time of any offset, are exact and need no steps. Record k (from 0) has arrived when the end has
 reached k + 1. While the broker is away nothing arrives; producers wait, and all of it comes at its return.
+
+How does a twin say no, without knowing the errors of the outside world?
+
+With one error of its own; models.errors has one class per kind, and pipelines.environments.simulated.adapters
+puts the two together.
 """
 
 from __future__ import annotations
@@ -10,13 +15,26 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import Array, number, numbers, whole
 from ..quantities import Misuse
-from .refusals import Refused
+
+
+class Refused(Exception):
+    """Not done, and why. `kind` tells what has to happen next; `setting` is what has to be changed."""
+
+    def __init__(
+        self, kind: Literal["not_ready", "unsafe", "misconfigured"], problem: str, *, setting: str = ""
+    ) -> None:
+        super().__init__(f"{setting}: {problem}" if setting else problem)
+        self.kind = kind
+        self.problem = problem
+        self.setting = setting
+
 
 Whole = NDArray[np.int64]
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

@@ -17,10 +17,26 @@ for it if that lies further off than its values ever do.
 
 Only this recursion is kept of a fitted ARIMA: an update and a forecast need numpy alone, a model is a few
 numbers of JSON, and the back-test runs exactly what the live forecast runs.
+
+How long are the memories of an ARIMA that fits this series?
+
+Hannan and Rissanen (1982): a long autoregression leaves estimates ê of the innovations; then
+
+    w_t = c + Σ_{i ≤ p} φ_i w_{t−i} + Σ_{j ≤ q} θ_j ê_{t−j}
+
+is an ordinary regression for every (p, q), and the smallest Bayesian information criterion chooses. It takes
+milliseconds where `auto_arima` on 400 points takes 0.2–0.6 s for each kind of difference (on 2 880: 22 s),
+and the back-test judges the outcome either way.
+
+Which coefficients has an ARIMA, and what do they say of how it behaves?
+
+w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +46,86 @@ from ..arguments import Array
 from ..quantities import Json
 from .fourier import NO_CURVE, Fourier
 from .naive import LONG_GAP
-from .recursion import Recursion
+
+LARGEST_ORDER = 2  # judgement: with the curve taken out, longer memories only cost time
+LONG_MEMORY = 20  # judgement: innovations of an MA(1) with θ = 0.8 are then known to 1 %
+
+
+def orders(series: Array) -> tuple[int, int]:
+    """The (p, q) of a series without gaps, already differenced where it is to be."""
+    centred = series - series.mean()
+    memory = min(LONG_MEMORY, centred.size // 10)
+    if memory < 1:
+        return 0, 0
+    lagged = _lags(centred, memory)
+    innovations = np.zeros_like(centred)
+    innovations[memory:] = centred[memory:] - lagged @ _solution(lagged, centred[memory:])
+    first = memory + LARGEST_ORDER
+    target = centred[first:]
+    own, past = (
+        _lags(centred, LARGEST_ORDER)[-target.size :],
+        _lags(innovations, LARGEST_ORDER)[-target.size :],
+    )
+    tried = []
+    for p in range(LARGEST_ORDER + 1):
+        for q in range(LARGEST_ORDER + 1):
+            columns = np.hstack((own[:, :p], past[:, :q]))
+            left = target - columns @ _solution(columns, target) if p + q else target
+            squares = float((left**2).mean()) + 1e-300
+            tried.append((target.size * math.log(squares) + (p + q) * math.log(target.size), p + q, p, q))
+    return min(tried)[2:]
+
+
+def _lags(series: Array, count: int) -> Array:
+    """Columns of the values 1 … count steps before, from step `count` on."""
+    return np.stack([series[count - k : series.size - k] for k in range(1, count + 1)], axis=1)
+
+
+def _solution(columns: Array, target: Array) -> Array:
+    gram = columns.T @ columns
+    ridge = 1e-10 * max(1e-300, float(np.trace(gram)))
+    return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), columns.T @ target), dtype=np.float64)
+
+
+AVERAGING = -0.5  # judgement: above it half of a jump is followed at once
+REMEMBERED = 1_000  # judgement: steps of its own past that make up the usual deviation
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """The coefficients φ, θ, c, the standard deviation of e, and whether differences are modelled."""
+
+    ar: tuple[float, ...]
+    ma: tuple[float, ...]
+    differenced: bool
+    intercept: float
+    deviation: float
+
+    @property
+    def averages(self) -> bool:
+        """Does it keep a level, or average over so many steps that it follows one only slowly?"""
+        return not self.differenced or sum(self.ma) < AVERAGING
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """(p, d, q), as ARIMA orders are written."""
+        return len(self.ar), int(self.differenced), len(self.ma)
+
+    @property
+    def usual(self) -> float:
+        """The w that it comes back to."""
+        settled = 1.0 - sum(self.ar)
+        return self.intercept / settled if abs(settled) > 1e-6 else 0.0
+
+    @property
+    def usual_deviation(self) -> float:
+        """How far w lies from that, as a rule: σ √(Σ ψ²) with ψ what is left of an error j steps later."""
+        psi = [1.0]
+        for j in range(1, REMEMBERED):
+            own = self.ma[j - 1] if j <= len(self.ma) else 0.0
+            psi.append(own + sum(c * psi[j - 1 - i] for i, c in enumerate(self.ar[:j])))
+        return self.deviation * math.sqrt(math.fsum(v * v for v in psi))
+
 
 CLIPPED, ALLOWANCE, MOVED = 3.0, 0.5, 12.0  # Page's sums: ½ is best for shifts of one σ; 12 by the text above
 FAR_OFF = 3.0  # usual deviations of u from its level; one value in 400

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..arguments import Array
 from ..quantities import Interval
-from ..students_quantiles import student_quantiles
+from ..student_t import student_quantiles
 from .backtest import Plan, Trial
 
 CONFIDENCE = 0.90  # judgement: as the capacity intervals

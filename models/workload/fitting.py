@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Array
-from .arima import Arima
+from .arima import Arima, Recursion, orders
 from .fourier import NO_CURVE, Fourier, fit_curve
-from .orders import orders
-from .recursion import Recursion
 
 POINTS_FOR_ORDER = 600  # judgement: the memory of five hours at 30 s, not of last week
 POINTS_FOR_COEFFICIENTS = 1_000  # measured: 0.05–0.15 s a fit; more points move no coefficient noticeably

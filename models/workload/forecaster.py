@@ -2,12 +2,17 @@
 
 `fit_forecast` is slow (seconds: orders, coefficients, back-test) and belongs off the hot path; what it
 returns takes in new observations and forecasts in milliseconds, and survives as JSON.
+
+Which naive forecast does best on what was seen lately? In milliseconds, with numpy alone.
+
+What stands in when the fitted model has failed: the last value, the recent median or the value one period
+ago, whichever the back-test over the horizon in use prefers, with its own errors as the band.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +20,54 @@ import numpy as np
 
 from .. import codec
 from ..arguments import Array, number, numbers, whole
-from ..quantities import Interval, Json, Misuse
-from ..recurrence import recurrence, recurs
-from ..series import periods, profile
+from ..quantities import Interval, Json, Misuse, Unknown
+from ..series import periods, profile, recurrence, recurs
 from . import backtest, bands, fitting
 from .arima import Arima
 from .backtest import BacktestError, Candidate
 from .fourier import NO_CURVE, fit_curve
 from .naive import LastValue, RecentMedian, SeasonalNaive
+
+
+def naive_forecaster(
+    history_rps: Any, *, step_s: float, steps: int, periods: Iterable[int] = (), seed: int = 0
+) -> Forecaster | Unknown:
+    """The best naive forecaster for the next `steps`, or why there is none.
+
+    `history_rps`: oldest first, NaN where nothing was observed. `periods`: those known, in steps; one that
+    was not seen twice is left out.
+    """
+    values = numbers("history_rps", history_rps, at_least=0.0, missing_allowed=True)
+    steps, seed = whole("steps", steps), whole("seed", seed, at_least=0)
+    step_s = number("step_s", step_s, above=0.0)
+    seen = np.flatnonzero(~np.isnan(values))
+    if not seen.size:
+        return Unknown("no rate was observed, so there is nothing to forecast from")
+    values = values[seen[0] :]
+    known = sorted({p for p in periods if 1 < p <= values.size // 2})
+    window = min(max(2 * steps, SHORTEST_MEDIAN), LONGEST_MEDIAN)
+
+    def candidates() -> list[Candidate]:
+        median = [RecentMedian(window=window)] if values.size > SHORTEST_MEDIAN else []
+        return [LastValue(), *median, *(SeasonalNaive(period=p) for p in known)]
+
+    where = backtest.plan(values.size, steps=steps, after=max(known, default=0))
+    if where.origins and np.isnan(values[where.origins[0] :]).all():
+        where = backtest.Plan((), steps)
+    trials = [backtest.run(candidate, values, where) for candidate in candidates()]
+    choice = backtest.choose(trials, where, naive=len(trials))
+    winner = candidates()[choice.index]
+    winner.see(values)
+    return Forecaster(
+        step_s=step_s,
+        steps=steps,
+        seed=seed,
+        model=winner,
+        spread=bands.spread(trials[choice.index], where, horizon=steps, history=values, seed=seed),
+        why=choice.why if where.origins else "last value: there is nothing to test a forecast against",
+        errors={trial.name: trial.error() for trial in trials if len(trial.losses)},
+    )
+
 
 MOST_POINTS = 20_000  # judgement: a week at 30 s; older values say little about the next half hour
 LONGEST_HORIZON_STEPS = 20_000  # judgement: more is a step in the wrong unit

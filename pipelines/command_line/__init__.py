@@ -17,8 +17,8 @@ from typing import IO, Any
 
 import click
 
+from models.errors import HeadroomError
 from models.quantities import Misuse
-from profiling_jobs.errors import HeadroomError
 
 COMMANDS = {
     "demo": "From nothing to a decision that was carried out, on real Kafka and Spark or simulated.",

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from models.wording import counted
-from pipelines import config
-from pipelines.config import Mistake, WrongSettings
-from pipelines.config_checks import concerns
+from models.quantities import counted
+
+from ..settings import loading
+from ..settings.checks import concerns
+from ..settings.loading import Mistake, WrongSettings
 
 
 @click.command("check")
@@ -55,10 +56,10 @@ def command(file: Path, as_json: bool) -> None:
 def _read(file: Path) -> tuple[Sequence[Mistake], Sequence[Mistake], list[str]]:
     """Mistakes, warnings and the names of the jobs."""
     try:
-        settings = config.load(file, environment=os.environ)
+        settings = loading.load(file, environment=os.environ)
     except WrongSettings as wrong:
         return wrong.mistakes, (), []
-    lines = config.lines(file.read_text(encoding="utf-8-sig"))
+    lines = loading.lines(file.read_text(encoding="utf-8-sig"))
     found: dict[bool, list[Mistake]] = {True: [], False: []}
     for name in settings.jobs:
         for one in concerns(name, settings, folder=file.resolve().parent):

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from pipelines import owner
-from pipelines.processes import Ended
-from pipelines.resources.deployment_records import Records
-from profiling_jobs.driver.orders import read_json
+from profiling_jobs.driver.launch_file import read_json
+
+from ..environments.local.records import Records
+from ..processes import owner
+from ..processes.processes import Ended
 
 
 @click.command("cleanup")

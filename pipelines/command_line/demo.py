@@ -11,10 +11,12 @@ from pathlib import Path
 
 import click
 
-from pipelines import config, owner
-from pipelines.demo_settings import SCENES, Scene
-from pipelines.serving import Office, Say, served
-from profiling_jobs.errors import HeadroomError, Unsafe
+from models.errors import HeadroomError, Unsafe
+
+from ..demo.scenes import SCENES, Scene
+from ..processes import owner
+from ..server.serving import Office, Say, served
+from ..settings import loading
 
 MARK = "# Written by `headroom demo`"
 
@@ -49,9 +51,9 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
     scene = SCENES[deployment]
     place = (folder or Path(".headroom") / f"demo-{deployment}").resolve()
     file = _fresh(place, scene)
-    settings = config.load(file, environment={})
+    settings = loading.load(file, environment={})
     owner.exit_on_signals()
-    from pipelines.runs import quiet
+    from ..orchestration.runs import quiet
 
     quiet()
 
@@ -92,9 +94,9 @@ def _performed(
     as_json: bool,
     say: Say,
 ) -> bool:
-    from pipelines.demo import Demo
-    from pipelines.demo_show import shown, summary, what_to_type, where_to_click
-    from pipelines.runs import Runs
+    from ..demo.show import shown, summary, what_to_type, where_to_click
+    from ..demo.story import Demo
+    from ..orchestration.runs import Runs
 
     if pages:
         office.pages.start(daemon=False)

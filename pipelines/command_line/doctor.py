@@ -11,15 +11,15 @@ from pathlib import Path
 
 import click
 
-from models.wording import counted
-from pipelines import config, diagnosis
-from pipelines.config import WrongSettings
-from pipelines.diagnosis import Check, Finding, Patient, examined, machine, promises, services
-from pipelines.diagnosis import folder as its_folder
-from pipelines.settings import Settings
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
+from models.quantities import counted
 
-from . import page, subject
+from ..settings import loading
+from ..settings.loading import WrongSettings
+from ..settings.schema import Settings
+from . import diagnosis, page, subject
+from .diagnosis import Check, Finding, Patient, examined, machine, promises, services
+from .diagnosis import folder as its_folder
 
 CHECKS: dict[str, Check] = {
     "Java": machine.java_found,
@@ -72,7 +72,7 @@ def command(file: Path, folder: Path, as_json: bool) -> None:
 def _settings(file: Path) -> tuple[list[Finding], Settings]:
     """The settings, or the defaults and what is wrong: the machine can be looked at in any case."""
     try:
-        settings = config.load(file, environment=os.environ)
+        settings = loading.load(file, environment=os.environ)
     except WrongSettings as wrong:
         more = f" (and {len(wrong.mistakes) - 1} more)" if len(wrong.mistakes) > 1 else ""
         told = f"{file} is wrong: {wrong.mistakes[0]}{more}"

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from models.errors import Misconfigured, Unsafe
 from models.quantities import FAILURE_KINDS
-from pipelines import drills
-from pipelines.settings import JobSettings
-from profiling_jobs.errors import Misconfigured, Unsafe
 
+from ..server import drills
+from ..settings.schema import JobSettings
 from . import subject, to_owner
 
 OPTIONS = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from models.errors import Misconfigured, Unsafe
 from models.quantities import Misuse
-from pipelines import times
-from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.loop.evaluation_record import Evaluation
-from profiling_jobs.telling.explanation import Explanation, Size, explained, has_decided
-from profiling_jobs.telling.in_words import lasting
+from profiling_jobs.control_loop.evaluation_record import Evaluation
+from profiling_jobs.explain.explanation import Explanation, Size, explained, has_decided
+from profiling_jobs.explain.wording import lasting
 
+from ..settings import times
 from . import page, subject
 from .subject import LATE_TICKS, Subject
 

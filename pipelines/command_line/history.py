@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from models.errors import Misconfigured
 from models.quantities import Misuse
-from pipelines import times
-from profiling_jobs.errors import Misconfigured
-from profiling_jobs.loop.evaluation_record import Evaluation
-from profiling_jobs.telling.in_short import Line, in_short
+from profiling_jobs.control_loop.evaluation_record import Evaluation
+from profiling_jobs.explain.explanation import Line, in_short
 
+from ..settings import times
 from . import page, subject
 
 LIMIT = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from profiling_jobs.learning.model_documents import KINDS
+from profiling_jobs.training.model_documents import KINDS
 
 from . import page, subject, to_owner
 from .to_owner import Show

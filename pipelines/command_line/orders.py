@@ -12,13 +12,14 @@ from typing import Any
 
 import click
 
-from models.wording import executors
-from pipelines import owner, times
-from pipelines.desk_line import DeskClient
-from profiling_jobs.errors import HeadroomError, Misconfigured
-from profiling_jobs.ports import Directive
-from profiling_jobs.telling.in_words import lasting
+from models.errors import HeadroomError, Misconfigured
+from models.ports import Directive
+from models.quantities import executors
+from profiling_jobs.explain.wording import lasting
 
+from ..processes import owner
+from ..server.client import DeskClient
+from ..settings import times
 from . import page, subject
 from .subject import LATE_TICKS, Subject
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from models.wording import counted, executors
+from models.quantities import counted, executors
 
 from . import subject, to_owner
 

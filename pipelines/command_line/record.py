@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from models.wording import counted
-from pipelines import times
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
+from models.quantities import counted
 
+from ..settings import times
 from . import subject, to_owner
 
 DEFAULT = "5m"

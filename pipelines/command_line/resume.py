@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from models.wording import executors
-from pipelines import times
+from models.quantities import executors
 
+from ..settings import times
 from . import orders, subject
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 
+from models.errors import HeadroomError
 from models.quantities import Unknown
-from pipelines import config, owner
-from pipelines.desk import carried_out
-from pipelines.serving import Office, Say, served
-from profiling_jobs.errors import HeadroomError
 
+from ..processes import owner
+from ..server.protocol import carried_out
+from ..server.serving import Office, Say, served
+from ..settings import loading
 from . import subject
 
 PAGES = "Dagster's and MLflow's pages, and Dagster's daemon, without which nothing is evaluated."
@@ -53,7 +54,7 @@ def command(
     Exit code 2: it could not run.
     Exit code 130, 143, 129: it was stopped by Ctrl-C, SIGTERM or a closed terminal.
     """
-    settings = config.load(file, environment=os.environ)
+    settings = loading.load(file, environment=os.environ)
     jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
     for name in jobs:
         if name not in settings.jobs:
@@ -73,7 +74,7 @@ def command(
         else:
             say("without Dagster's daemon nothing is evaluated or decided: jobs only run, and are measured")
         if office.world.flow is not None:
-            from pipelines.simulated_load import SimulatedLoad, Wave, of_every_job
+            from ..environments.simulated.environment import SimulatedLoad, Wave, of_every_job
 
             say("the input is made up: a wave of an hour around 800 records/s in every topic")
             stack.enter_context(SimulatedLoad(office.world, of_every_job(settings, Wave())))

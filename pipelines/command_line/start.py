@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from models.wording import executors
+from models.quantities import executors
 
 from . import subject, to_owner
 

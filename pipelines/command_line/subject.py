@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines import config, owner, times
-from pipelines.config import WrongSettings
-from pipelines.resources.sqlite_store import SqliteStore
-from pipelines.settings import JobSettings, Settings
-from pipelines.world import STORE
-from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.telling.in_words import lasting
+from models.errors import Misconfigured, NotReady
+from profiling_jobs.explain.wording import lasting
 
+from ..environments.base import STORE
+from ..integrations.sqlite_store import SqliteStore
+from ..processes import owner
+from ..settings import loading, times
+from ..settings.loading import WrongSettings
+from ..settings.schema import JobSettings, Settings
 from . import page
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -160,7 +161,7 @@ def said_why(text: str) -> str:
 
 def _settings(file: Path) -> tuple[Settings | None, Misconfigured | None]:
     try:
-        return config.load(file, environment=os.environ), None
+        return loading.load(file, environment=os.environ), None
     except WrongSettings as wrong:
         count = len(wrong.mistakes)
         first = f"{wrong.mistakes[0]}{f' (and {count - 1} more)' if count > 1 else ''}"

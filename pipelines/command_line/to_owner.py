@@ -15,25 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines import config, desk, job_plans, owner
-from pipelines.desk import POLL_S, Desk, Json
-from pipelines.desk_line import START_IT, DeskClient
-from pipelines.resources.deployment_records import Records
-from pipelines.settings import Settings
-from profiling_jobs.driver.orders import read_json
-from profiling_jobs.errors import HeadroomError, NotReady
+from models.errors import HeadroomError, NotReady
+from profiling_jobs.driver.launch_file import read_json
 
+from ..environments.local.records import Records
+from ..processes import owner
+from ..server import protocol
+from ..server.client import START_IT, DeskClient
+from ..server.protocol import POLL_S, Desk, Json
+from ..settings import job_plans, loading
+from ..settings.schema import Settings
 from . import subject
 
 if TYPE_CHECKING:
-    from pipelines.runs import Runs
+    from ..orchestration.runs import Runs
 
 CANCELLED_WITHIN_S = 15.0  # judgement: until a copy has stopped between two batches
 
 
 def checked(what: str, job: str, *, file: Path, live: bool = False) -> Settings:
     """The settings, if this may be asked of the job at all."""
-    settings = config.load(file, environment=os.environ)
+    settings = loading.load(file, environment=os.environ)
     if job not in settings.jobs:
         raise subject.no_job(job, tuple(settings.jobs), file)
     job_plans.check_order(job, settings.jobs[job], what, live=live)
@@ -44,11 +46,11 @@ def checked(what: str, job: str, *, file: Path, live: bool = False) -> Settings:
 def carried_out(what: str, job: str, *, file: Path, folder: Path) -> Mapping[str, Any]:
     """Give the order, print on standard error how it gets on, and wait for its end. Ctrl-C cancels it."""
     if what == "stop" and _was_launched(job, folder):
-        config.load(file, environment=os.environ)
+        loading.load(file, environment=os.environ)
         owner.exit_on_signals()
     else:
         checked(what, job, file=file)
-    return desk.carried_out(DeskClient(folder), what, job, say=lambda line: click.echo(line, err=True))
+    return protocol.carried_out(DeskClient(folder), what, job, say=lambda line: click.echo(line, err=True))
 
 
 def _was_launched(job: str, folder: Path) -> bool:
@@ -108,7 +110,7 @@ def shown(name: str) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from pipelines.demo_show import columns
+    from ..demo.show import columns
 
     with Progress(*columns(), console=Console(stderr=True), transient=True, expand=True) as progress:
         task = progress.add_task(name, total=1.0, what="")
@@ -132,8 +134,8 @@ def server(settings: Settings, folder: Path, *, say: Callable[[str], None], own:
         return
     if not own:
         need_server(folder)
-    from pipelines.desk_here import HereDesk
-    from pipelines.world import opened
+    from ..environments.base import opened
+    from ..server.in_process import HereDesk
 
     with opened(settings, folder, say=say) as world, closing(HereDesk(world, settings, folder)) as here:
         yield here
@@ -142,8 +144,8 @@ def server(settings: Settings, folder: Path, *, say: Callable[[str], None], own:
 @contextmanager
 def runs(file: Path, folder: Path) -> Iterator[Runs]:
     """Runs of Dagster's in this process, for everybody to see on the pages of this folder."""
-    from pipelines.pages import ADDRESSES, dagster_home, environment
-    from pipelines.runs import Runs, quiet
+    from ..orchestration.runs import Runs, quiet
+    from ..processes.pages import ADDRESSES, dagster_home, environment
 
     before = dict(os.environ)
     try:
@@ -167,7 +169,7 @@ def runs(file: Path, folder: Path) -> Iterator[Runs]:
 
 def page_of(folder: Path, run_id: str) -> str:
     """Where Dagster shows this run; its id where no pages are served."""
-    from pipelines.pages import ADDRESSES
+    from ..processes.pages import ADDRESSES
 
     dagster = (read_json(folder / ADDRESSES) or {}).get("dagster")
     return f"{dagster}/runs/{run_id}" if dagster else run_id
@@ -189,7 +191,7 @@ def in_a_run(
 
     `asset`: whose config the details are. `kept`: what becomes of an order that is cancelled.
     """
-    from pipelines.desk_resource import Watched
+    from ..orchestration.resources import Watched
 
     given = {name: value for name, value in details.items() if value not in (None, [], ())}
     watched, run_id = Watched(server, say=show.say, seen=show.seen), str(uuid.uuid4())

@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import Misconfigured, Unsafe
+from models.errors import Misconfigured, Unsafe
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,11 +10,12 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from models.errors import Misconfigured, NotReady
+from models.ports import Plan
+
 from ..brokers import Brokers
-from ..errors import Misconfigured, NotReady
 from ..plans import FILES
-from ..ports import Plan
-from ..signals.checkpoint import newest_topics, on_disk
+from ..telemetry.checkpoint import newest_topics, on_disk
 from .batch_files import check_owner, owner_of
 
 

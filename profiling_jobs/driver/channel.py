@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ..errors import HeadroomError, Misconfigured, NotReady, Unsafe
+from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 
 HOST = "127.0.0.1"
 ANSWER_S = 5.0  # judgement: `status` takes milliseconds, on a busy machine a second

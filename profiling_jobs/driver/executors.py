@@ -18,9 +18,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from models.wording import executors
-
-from ..errors import Misconfigured, NotReady
+from models.errors import Misconfigured, NotReady
+from models.quantities import executors
 
 POLL_S = 0.1
 STANDALONE = "StandaloneSchedulerBackend"

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import Misconfigured
-from ..ports import Script
-from .orders import Orders
+from models.errors import Misconfigured
+from models.ports import Script
+
+from .launch_file import Orders
 
 
 def conf(orders: Orders) -> dict[str, str]:

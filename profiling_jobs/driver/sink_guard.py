@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from models.errors import Misconfigured, Unsafe
+from models.ports import Plan
+
 from .. import triggers
-from ..errors import Misconfigured, Unsafe
 from ..plans import folder_of, group, within
-from ..ports import Plan
 from .batch_files import BatchFiles
 
 HARMLESS = frozenset({"console", "memory", "noop"})

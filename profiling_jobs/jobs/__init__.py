@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from types import MappingProxyType, ModuleType
 
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
 
 NAMES = (
     "enrichment",

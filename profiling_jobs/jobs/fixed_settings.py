@@ -6,7 +6,7 @@ back to back and have an upper bound, without which the first batch after a fail
 
 The jobs themselves set none of this. `trigger_s` and `max_offsets_per_trigger` act through
 `profiling_jobs.topics`, `state_partitions` and `conf` through the driver's Spark configuration. They are what
-a [job.NAME] with such a `build` has wherever it says nothing else (pipelines.benchmark_defaults).
+a [job.NAME] with such a `build` has wherever it says nothing else (pipelines.settings.benchmark_jobs).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from profiling_jobs.jobs import load
+from . import load
 
 PARTITIONS = 12  # divisible by 1, 2, 3, 4, 6 and 12: a scale-out for every step of the staircase
 SMALL_BATCHES = {"enrichment": 6_000, "top-speed-windowing": 6_000}  # judgement: Python per record or per key

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from profiling_jobs.topics import Topics
+    from ..topics import Topics
 
 __all__ = ["INPUTS", "OUTPUTS", "LONGEST_WINDOW_S", "build", "events"]
 

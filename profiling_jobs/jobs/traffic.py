@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from profiling_jobs.topics import Topics
+    from ..topics import Topics
 
 INPUTS, OUTPUTS = ("events",), ("results",)
 WINDOW_S = 10  # Daedalus §4.1.3

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from profiling_jobs.topics import Topics
+    from ..topics import Topics
 
 INPUTS, OUTPUTS = ("events",), ("results",)
 LONGEST_WINDOW_S = 0.0

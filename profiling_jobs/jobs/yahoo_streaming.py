@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from profiling_jobs.topics import Topics
+    from ..topics import Topics
 
 INPUTS, OUTPUTS = ("events",), ("results",)
 WINDOW_S = 10  # the benchmark's

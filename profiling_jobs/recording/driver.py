@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from models.errors import HeadroomError
+
 from ..brokers import Brokers
-from ..driver.orders import write_json
-from ..errors import HeadroomError
-from ..signals.log_offsets import LogOffsets
+from ..driver.launch_file import write_json
+from ..telemetry.offsets import LogOffsets
 from .recorder import Recorder
 from .request import Ends, Request
 

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.errors import Misconfigured, Unsafe
 from models.quantities import Unknown
 
-from ..driver.orders import read_json
-from ..errors import Misconfigured, Unsafe
+from ..driver.launch_file import read_json
 
 LOCK = "recording.lock"
 """Held by whoever records into the folder."""

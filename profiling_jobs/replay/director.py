@@ -13,12 +13,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..driver.orders import read_json, write_json
-from ..errors import NotReady
-from ..signals.log_offsets import LogOffsets
+from models.errors import NotReady
+
+from ..driver.launch_file import read_json, write_json
+from ..telemetry.offsets import LogOffsets
 from . import replay_plan
-from .rates import MICROS
-from .replay_plan import Replay
+from .replay_plan import MICROS, Replay
 from .tasks import ScheduleFile
 
 START_IN_S = 0.5  # judgement: every task has seen by then when it begins

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from models.errors import HeadroomError, Misconfigured
 from models.quantities import Misuse
 
-from ..errors import HeadroomError, Misconfigured
 from ..recording.driver import say, session
-from ..signals.log_offsets import LogOffsets
+from ..telemetry.offsets import LogOffsets
 from . import event_time, replay_plan
 from .director import Director
 from .replay_plan import Replay
@@ -129,8 +129,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     # Not as __main__: what the tasks unpickle must be found under its own name.
-    from profiling_jobs.replay import driver as named
 
-    code = named.main(sys.argv[1:])
+    code = main(sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)  # whatever threads Spark has left behind

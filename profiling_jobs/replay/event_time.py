@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..errors import Misconfigured
+from models.errors import Misconfigured
 
 Whole = NDArray[np.int64]
 Shift = Callable[[pa.Array, Whole], pa.Array]

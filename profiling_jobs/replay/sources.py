@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from models.errors import Misconfigured
+
 from .. import jobs
-from ..errors import Misconfigured
 from ..recording.recorded import CLOCKS_S, STRAYS, Recorded
 from .resampling import position_after, position_at
 

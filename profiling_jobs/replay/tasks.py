@@ -16,11 +16,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..driver.orders import read_json
+from ..driver.launch_file import read_json
 from . import event_time
-from .pacing import Pace
-from .rates import MICROS, Schedule
-from .replay_plan import Replay
+from .replay_plan import MICROS, Pace, Replay, Schedule
 from .resampling import draw
 from .sources import Source
 from .tape import Records, Tape

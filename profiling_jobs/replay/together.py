@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.errors import HeadroomError
+from models.ports import Source
 from models.quantities import Misuse, Unknown
-
-from ..errors import HeadroomError
-from ..ports import Source
 
 
 @dataclass(frozen=True)

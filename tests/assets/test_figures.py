@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from assets.figures import figures
+from assets.metadata import figures
 
 pytestmark = pytest.mark.fast
 

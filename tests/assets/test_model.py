@@ -13,23 +13,24 @@ import pytest
 
 from assets import checks, metadata, model
 from assets.decide import table
-from assets.figures import of_evaluation
+from assets.metadata import of_evaluation
 from assets.partitions import JOBS, POINTS
+from models.errors import Misconfigured, NotReady
+from models.ports import Registry, Store
 from models.quantities import Measurement, Misuse, Unknown
 from models.simulation.registry import MemoryRegistry
 from models.simulation.store import MemoryStore
-from pipelines import batch_tasks, config
-from pipelines.modelling import Modelling, ModellingResource, purpose
-from pipelines.resources import mlflow_pages
-from pipelines.resources.mlflow_registry import MlflowRegistry
-from pipelines.resources.simulated_registry import SimulatedRegistry
-from pipelines.settings import JobSettings, MlflowSettings
-from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.learning.champions import Champions
-from profiling_jobs.learning.judging import CHECKS
-from profiling_jobs.learning.promoting import Purpose, Room
-from profiling_jobs.loop.evaluation_record import Evaluation
-from profiling_jobs.ports import Registry, Store
+from pipelines.environments import batch_tasks
+from pipelines.environments.simulated.adapters import SimulatedRegistry
+from pipelines.integrations import mlflow_model
+from pipelines.integrations.mlflow_registry import MlflowRegistry
+from pipelines.orchestration.modelling import Modelling, ModellingResource, purpose
+from pipelines.settings import loading
+from pipelines.settings.schema import JobSettings, MlflowSettings
+from profiling_jobs.control_loop.evaluation_record import Evaluation
+from profiling_jobs.training.champions import Champions
+from profiling_jobs.training.checks import CHECKS
+from profiling_jobs.training.promoting import Purpose, Room
 
 Fill = Callable[..., None]
 ALL = (model.capacity_model, model.workload_model, model.latency_model, model.recovery_model)
@@ -274,7 +275,7 @@ def test_the_partitions_that_the_owner_has_counted_shape_the_capacity(
         rate = 1000.0 * 12 / math.ceil(12 / size) * float(rng.normal(1.0, 0.02))
         run = Measurement(size, 1.5 * rate, rate, False, duration_s=60.0)
         store.add_measurement("orders", f"profile-1-{number}", run, at_s=1_763_474_400.0 + number)
-    settings = config.parse(
+    settings = loading.parse(
         '[job.orders]\nbuild = "package.module:function"\ninputs = {events = "orders"}\n', environment={}
     )
     registry = SimulatedRegistry(MemoryRegistry())
@@ -289,7 +290,7 @@ def test_the_partitions_that_the_owner_has_counted_shape_the_capacity(
     )
     kept = registry.load("orders.capacity")
     assert not isinstance(kept, Unknown)
-    assert mlflow_pages.parameters(kept.document)["tasks"] == "12"
+    assert mlflow_model.parameters(kept.document)["tasks"] == "12"
     capacity = Champions.load(folder, "orders").capacity
     for size in (6, 8):
         found = capacity.predict(size)
@@ -326,7 +327,7 @@ max_offsets_per_trigger = 5000
 
     def test_it_costs_nothing_until_something_is_registered(self) -> None:
         code = (
-            "import sys, pipelines.modelling, assets.model;"
+            "import sys, pipelines.orchestration.modelling, assets.model;"
             "print([m for m in ('mlflow', 'matplotlib', 'pmdarima', 'sklearn', 'scipy', 'pandas')"
             " if m in sys.modules])"
         )

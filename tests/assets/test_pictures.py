@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets import pictures
-from assets.pictures import style
+from assets import plots
+from assets.plots import style
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
 from models.quantities import Interval, Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 from models.workload import fit_forecast
-from profiling_jobs.learning.verdicts import Drilled
+from profiling_jobs.training.checks import Drilled
 
 
 def runs(*sizes: int, latency: bool = True) -> list[Measurement]:
@@ -63,23 +63,23 @@ BROKEN = RecoveryEvent("driver_kill", 2, 0.0, math.inf, math.inf)
 DRILL = Drilled("executor_kill", 4, 0.0, 40.0, seconds(30.0, 42.0, math.inf))
 
 CASES: dict[str, Callable[[], bytes]] = {
-    "capacity": lambda: pictures.capacity(
+    "capacity": lambda: plots.capacity(
         CapacityModel.fit([*runs(1, 2, 4, 8), LONG]), job="orders", candidates=range(1, 13)
     ),
-    "capacity of one size": lambda: pictures.capacity(
+    "capacity of one size": lambda: plots.capacity(
         CapacityModel.fit(runs(2)), job="orders", candidates=(1, 2)
     ),
-    "capacity of nothing": lambda: pictures.capacity(CapacityModel.fit([]), job="orders"),
-    "capacity of 256 sizes": lambda: pictures.capacity(
+    "capacity of nothing": lambda: plots.capacity(CapacityModel.fit([]), job="orders"),
+    "capacity of 256 sizes": lambda: plots.capacity(
         CapacityModel.fit(runs(1, 2)), job="orders", candidates=range(1, 257)
     ),
-    "latency": lambda: pictures.latency(
+    "latency": lambda: plots.latency(
         LatencyModel.fit(runs(1, 2, 4), CapacityModel.fit(runs(1, 2, 4))), job="orders", bound_ms=500.0
     ),
-    "latency of nothing": lambda: pictures.latency(
+    "latency of nothing": lambda: plots.latency(
         LatencyModel.fit([], CapacityModel.fit(runs(1, 2))), job="orders"
     ),
-    "recovery": lambda: pictures.recovery(
+    "recovery": lambda: plots.recovery(
         {
             "executor_kill": {2: seconds(20.0, 30.0, 90.0), 3: Unknown("not probed")},
             "driver_kill": {2: seconds(60.0, math.inf, math.inf), 3: Unknown("not probed")},
@@ -90,29 +90,29 @@ CASES: dict[str, Callable[[], bytes]] = {
         rate_rps=1000.0,
         chosen=2,
     ),
-    "recovery of nothing": lambda: pictures.recovery(
+    "recovery of nothing": lambda: plots.recovery(
         {}, job="orders", target_s=60.0, promised=0.9, rate_rps=0.0
     ),
-    "downtime": lambda: pictures.downtime(
+    "downtime": lambda: plots.downtime(
         DowntimeModel.fit([BROKEN] * 40), job="orders", kinds=("executor_kill", "driver_kill")
     ),
-    "downtime of nothing": lambda: pictures.downtime(DowntimeModel.fit(), job="orders"),
-    "drills": lambda: pictures.drills([DRILL], job="orders", target_s=60.0),
-    "a drill that never recovered": lambda: pictures.drills(
+    "downtime of nothing": lambda: plots.downtime(DowntimeModel.fit(), job="orders"),
+    "drills": lambda: plots.drills([DRILL], job="orders", target_s=60.0),
+    "a drill that never recovered": lambda: plots.drills(
         [DRILL, Drilled("driver_kill", 2, 0.0, math.inf, seconds(30.0, 42.0, 60.0))], job="orders"
     ),
-    "no drills": lambda: pictures.drills([], job="orders"),
-    "forecast": lambda: pictures.forecast(
+    "no drills": lambda: plots.drills([], job="orders"),
+    "forecast": lambda: plots.forecast(
         fit_forecast([100.0, 110.0] * 20, step_s=10.0, horizon_s=60.0),
         job="orders",
         history=Grid(0.0, 10.0, np.array([100.0, math.nan] * 20)),
     ),
-    "forecast of one value": lambda: pictures.forecast(
+    "forecast of one value": lambda: plots.forecast(
         fit_forecast([0.0], step_s=10.0, horizon_s=60.0),
         job="orders",
         history=Grid(0.0, 10.0, np.array([0.0])),
     ),
-    "timeline": lambda: pictures.timeline(
+    "timeline": lambda: plots.timeline(
         [
             evaluation(0),
             evaluation(1, instruction={"do": "scale", "to": 6}, alarms=["behind"]),
@@ -120,11 +120,11 @@ CASES: dict[str, Callable[[], bytes]] = {
         ],
         job="orders",
     ),
-    "timeline of one": lambda: pictures.timeline([evaluation(0)], job="orders"),
-    "timeline of a job to which nothing has come": lambda: pictures.timeline(
+    "timeline of one": lambda: plots.timeline([evaluation(0)], job="orders"),
+    "timeline of a job to which nothing has come": lambda: plots.timeline(
         [evaluation(0, observation={"arrival_rps": 0.0}, capacity={}, forecast={})], job="orders"
     ),
-    "timeline of nothing": lambda: pictures.timeline([], job="orders"),
+    "timeline of nothing": lambda: plots.timeline([], job="orders"),
 }
 
 
@@ -160,7 +160,7 @@ class TestSparkline:
 
     @pytest.mark.parametrize("count", [2, 3, 48, 96, 400])
     def test_any_history_is_drawn_in_so_few_characters(self, count: int) -> None:
-        drawn = pictures.sparkline([self.evaluation(number) for number in range(count)], job="o" * 39)
+        drawn = plots.sparkline([self.evaluation(number) for number in range(count)], job="o" * 39)
         assert 300 < len(drawn) < 1000
         assert drawn.startswith("![the last evaluations of ooo")
         assert not set(drawn.partition("](")[2]) & set(' <>"#')
@@ -172,8 +172,8 @@ class TestSparkline:
             self.evaluation(1, observation={"arrival_rps": unknown}),
             self.evaluation(2),
         ]
-        assert pictures.sparkline(seen, job="orders").count("M0,") == 3
-        assert "M480," in pictures.sparkline(seen, job="orders")
+        assert plots.sparkline(seen, job="orders").count("M0,") == 3
+        assert "M480," in plots.sparkline(seen, job="orders")
 
     def test_one_evaluation_is_no_line(self) -> None:
-        assert pictures.sparkline([self.evaluation(0)], job="orders") == ""
+        assert plots.sparkline([self.evaluation(0)], job="orders") == ""

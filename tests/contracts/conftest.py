@@ -21,22 +21,22 @@ from typing import Any
 
 import pytest
 
+from models.errors import HeadroomError, Misconfigured
+from models.ports import Broker, Deployments, Failures, Function, Metrics, Plan
 from models.quantities import Unknown
-from models.simulation.behaviour import Behaviour, Platform
+from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import Cluster
-from pipelines.owner import Owner, cleanup
-from pipelines.resources import java
-from pipelines.resources.kafka import EmbeddedBroker
-from pipelines.resources.kafka_broker import KafkaBroker
-from pipelines.resources.simulated import (
+from pipelines.environments.simulated.adapters import (
     SimulatedBroker,
     SimulatedDeployments,
     SimulatedFailures,
     SimulatedMetrics,
 )
-from pipelines.settings import SparkSettings
-from profiling_jobs.errors import HeadroomError, Misconfigured
-from profiling_jobs.ports import Broker, Deployments, Failures, Function, Metrics, Plan
+from pipelines.integrations import java
+from pipelines.integrations.embedded_kafka import EmbeddedBroker
+from pipelines.integrations.kafka_broker import KafkaBroker
+from pipelines.processes.owner import Owner, cleanup
+from pipelines.settings.schema import SparkSettings
 
 REAL = (
     pytest.mark.real,
@@ -197,11 +197,11 @@ class LocalWorld(World):
     """A real Kafka and a real Spark on this machine."""
 
     def __init__(self, owner: Owner, embedded: EmbeddedBroker, folder: Path) -> None:
-        from pipelines.resources.local_deployments import LocalDeployments
-        from pipelines.resources.local_executors import LocalExecutors
-        from pipelines.resources.local_failures import LocalFailures
-        from pipelines.resources.local_metrics import LocalMetrics
-        from pipelines.resources.spark import LocalSpark
+        from pipelines.environments.local.deployments import LocalDeployments
+        from pipelines.environments.local.executors import LocalExecutors
+        from pipelines.environments.local.failures import LocalFailures
+        from pipelines.environments.local.metrics import LocalMetrics
+        from pipelines.integrations.spark import LocalSpark
 
         settings = SparkSettings(slots=SLOTS, network_timeout_s=FREEZE_S, heartbeat_s=2)
         (folder / "contract_job.py").write_text(JOB)

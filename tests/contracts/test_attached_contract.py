@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from models.errors import HeadroomError, Unsafe
+from models.ports import Metrics
 from models.quantities import Unknown
-from pipelines.resources.attached import Attached, Theirs
-from pipelines.resources.hands_off import AttachedDeployments, AttachedMetrics
-from pipelines.resources.local_metrics import LocalMetrics
-from pipelines.resources.simulated import SimulatedDeployments, SimulatedMetrics
-from profiling_jobs.errors import HeadroomError, Unsafe
-from profiling_jobs.ports import Metrics
+from pipelines.environments.attached import Attached, AttachedDeployments, AttachedMetrics, Theirs
+from pipelines.environments.local.metrics import LocalMetrics
+from pipelines.environments.simulated.adapters import SimulatedDeployments, SimulatedMetrics
 
 
 class NoExecutors:

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import pytest
 
+from models.errors import Misconfigured, NotReady, Unsafe
+from models.ports import Broker
 from models.quantities import Misuse
 from models.simulation.cluster import Cluster
-from pipelines.resources.kafka import EmbeddedBroker
-from pipelines.resources.kafka_broker import KafkaBroker
-from pipelines.resources.simulated import SimulatedBroker
-from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.ports import Broker
+from pipelines.environments.simulated.adapters import SimulatedBroker
+from pipelines.integrations.embedded_kafka import EmbeddedBroker
+from pipelines.integrations.kafka_broker import KafkaBroker
 
 REAL = (
     pytest.mark.real,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from models.errors import Misconfigured, NotReady, Unsafe
 from models.quantities import Unknown
-from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
 
 
 def test_a_life(world: Any) -> None:

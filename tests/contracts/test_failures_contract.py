@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from models.errors import Misconfigured, NotReady
 from models.quantities import FAILURE_KINDS, Unknown
-from profiling_jobs.errors import Misconfigured, NotReady
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from models.errors import Misconfigured
+from models.ports import Sample
 from models.quantities import Unknown
-from profiling_jobs.errors import Misconfigured
-from profiling_jobs.ports import Sample
 
 
 def total(offsets: Any) -> int:

@@ -12,17 +12,17 @@ import pytest
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
+from models.errors import Misconfigured, Unsafe
+from models.ports import ModelVersion, Registry
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 from models.simulation.registry import MemoryRegistry
-from pipelines.resources.mlflow_registry import MlflowRegistry
-from pipelines.resources.simulated_registry import SimulatedRegistry
-from pipelines.settings import MlflowSettings
-from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.learning import champions
-from profiling_jobs.learning.champions import Champions
-from profiling_jobs.learning.engine_inputs import EngineInputs
-from profiling_jobs.learning.model_documents import document, training
-from profiling_jobs.ports import ModelVersion, Registry
+from pipelines.environments.simulated.adapters import SimulatedRegistry
+from pipelines.integrations.mlflow_registry import MlflowRegistry
+from pipelines.settings.schema import MlflowSettings
+from profiling_jobs.telemetry.batch_costs import EngineInputs
+from profiling_jobs.training import champions
+from profiling_jobs.training.champions import Champions
+from profiling_jobs.training.model_documents import document, training
 
 CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16

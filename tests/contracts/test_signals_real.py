@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.ports import Function
 from models.quantities import Unknown
-from profiling_jobs.ports import Function
-from profiling_jobs.signals.sampler import Sampler
-from profiling_jobs.signals.timeline import Timeline
+from profiling_jobs.telemetry.sampler import Sampler
+from profiling_jobs.telemetry.timeline import Timeline
 
 pytestmark = [
     pytest.mark.real,

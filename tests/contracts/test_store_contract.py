@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models.ports import Control, Directive, Lease, Store
 from models.quantities import Measurement, Misuse, RecoveryEvent
 from models.simulation.store import MemoryStore
-from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.ports import Control, Directive, Lease, Store
+from pipelines.integrations.sqlite_store import SqliteStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])

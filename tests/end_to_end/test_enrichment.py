@@ -20,22 +20,23 @@ import pytest
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
+from models.errors import Misconfigured
+from models.ports import Plan, Source
 from models.probing import Settings as Search
 from models.probing import estimates
 from models.quantities import Interval, Unknown
-from pipelines import config, job_plans, world
-from pipelines.owner import cleanup
-from pipelines.resources import java
-from pipelines.settings import JobSettings, Settings
-from pipelines.world import World
-from profiling_jobs.drills import drill_prediction
-from profiling_jobs.drills.drill_prediction import Models
-from profiling_jobs.drills.drilling import Drilling, planned
-from profiling_jobs.drills.standstill import lesson
-from profiling_jobs.errors import Misconfigured
-from profiling_jobs.ports import Plan, Source
-from profiling_jobs.probing.profiling import Profiling
-from profiling_jobs.probing.profiling_record import measured, overheads_s
+from pipelines.environments import base
+from pipelines.environments.base import World
+from pipelines.integrations import java
+from pipelines.processes.owner import cleanup
+from pipelines.settings import job_plans, loading
+from pipelines.settings.schema import JobSettings, Settings
+from profiling_jobs.experiments import drill_prediction
+from profiling_jobs.experiments.drill_figures import lesson
+from profiling_jobs.experiments.drill_prediction import Models
+from profiling_jobs.experiments.drilling import Drilling, planned
+from profiling_jobs.experiments.profiling import Profiling
+from profiling_jobs.experiments.profiling_record import measured, overheads_s
 
 pytestmark = pytest.mark.real
 
@@ -88,7 +89,7 @@ def show(request: pytest.FixtureRequest) -> Show:
 
 @pytest.fixture(scope="module")
 def settings() -> Settings:
-    return config.parse(TOML, environment={})
+    return loading.parse(TOML, environment={})
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def job(settings: Settings) -> JobSettings:
 @pytest.fixture(scope="module")
 def here(folder: Path, settings: Settings, show: Show) -> Iterator[World]:
     try:
-        with world.opened(settings, folder, say=show) as found:
+        with base.opened(settings, folder, say=show) as found:
             for topic in ("orders", "answers"):
                 found.broker.create(topic, partitions=PARTITIONS)
             yield found
@@ -271,7 +272,7 @@ def _orders(here: World, topic: str) -> Counter[str]:
     """How often each order is in a topic."""
     from kafka import KafkaConsumer, TopicPartition
 
-    from pipelines.resources.kafka_broker import KafkaBroker
+    from pipelines.integrations.kafka_broker import KafkaBroker
 
     assert isinstance(here.broker, KafkaBroker)
     ends = here.broker.ends([topic])

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from models.errors import Misconfigured
 from models.probing import Probe, Result
 from models.quantities import Unknown
-from pipelines import config, job_plans, world
-from pipelines.owner import Owner, cleanup
-from pipelines.processes import marked
-from pipelines.resources import java
-from pipelines.settings import Settings
-from pipelines.world import World
-from profiling_jobs.errors import Misconfigured
-from profiling_jobs.probing.copies import Copies, Copy
-from profiling_jobs.probing.probe import ProbeRun, Rules
+from pipelines.environments import base
+from pipelines.environments.base import World
+from pipelines.integrations import java
+from pipelines.processes.owner import Owner, cleanup
+from pipelines.processes.processes import marked
+from pipelines.settings import job_plans, loading
+from pipelines.settings.schema import Settings
+from profiling_jobs.experiments.copies import Copies, Copy
+from profiling_jobs.experiments.probe import ProbeRun, Rules
 
 pytestmark = pytest.mark.real
 
@@ -57,14 +58,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings() -> Settings:
-    return config.parse(TOML, environment={})
+    return loading.parse(TOML, environment={})
 
 
 @pytest.fixture
 def here(folder: Path, settings: Settings) -> Iterator[World]:
     """A world per test, because each breaks it."""
     try:
-        with world.opened(settings, folder) as found:
+        with base.opened(settings, folder) as found:
             yield found
     finally:
         cleanup(folder, end_owner=True)
@@ -150,7 +151,7 @@ def test_our_own_death_in_the_middle_of_a_probe(folder: Path) -> None:
     (project / "headroom.toml").write_text(TOML)
     code = (
         "import os\nfrom pathlib import Path\nfrom pipelines import config, job_plans, world\n"
-        "from profiling_jobs.probing.profiling import Profiling\n"
+        "from profiling_jobs.experiments.profiling import Profiling\n"
         "found = config.load(Path('headroom.toml'), environment={})\n"
         "job, folder = found.jobs['enrichment'], Path('.headroom')\n"
         "with world.opened(found, folder) as here:\n"

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from models.errors import Misconfigured
+from models.ports import Broker
 from models.simulation.registry import MemoryRegistry
-from pipelines import config, world
-from pipelines.desk import carried_out
-from pipelines.desk_here import HereDesk
-from pipelines.modelling import Modelling
-from pipelines.owner import cleanup
-from pipelines.resources import java
-from pipelines.resources.kafka_broker import KafkaBroker
-from pipelines.resources.simulated_registry import SimulatedRegistry
-from profiling_jobs.errors import Misconfigured
-from profiling_jobs.learning.promoting import refit
-from profiling_jobs.ports import Broker
+from pipelines.environments import base
+from pipelines.environments.simulated.adapters import SimulatedRegistry
+from pipelines.integrations import java
+from pipelines.integrations.kafka_broker import KafkaBroker
+from pipelines.orchestration.modelling import Modelling
+from pipelines.processes.owner import cleanup
+from pipelines.server.in_process import HereDesk
+from pipelines.server.protocol import carried_out
+from pipelines.settings import loading
+from profiling_jobs.training.promoting import refit
 
 pytestmark = pytest.mark.real
 
@@ -129,8 +130,8 @@ def clicking(broker: Broker) -> Iterator[None]:
 
 
 def test_from_a_recording_and_a_profile_to_a_decision(folder: Path) -> None:
-    settings = config.parse(TOML, environment={})
-    with world.opened(settings, folder) as here, HereDesk(here, settings, folder) as desk:
+    settings = loading.parse(TOML, environment={})
+    with base.opened(settings, folder) as here, HereDesk(here, settings, folder) as desk:
         carried_out(desk, "launch", "clicks", say=print)
         with clicking(here.broker):
             carried_out(desk, "record", "clicks", say=print, seconds=130.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import models.batches
+import models.recovery
 from models.quantities import Misuse
 from models.recovery import batch_recovery_seconds, first_batch_start_s, recovered_at, recovery_seconds
 
@@ -305,7 +305,7 @@ class TestProperties:
         }
         together = batch_recovery_seconds(rates, **job)
         assert together.shape == (4, 3)
-        monkeypatch.setattr(models.batches, "LANES", 5)
+        monkeypatch.setattr(models.recovery, "LANES", 5)
         np.testing.assert_array_equal(batch_recovery_seconds(rates, **job), together)
         for path, size in np.ndindex(4, 3):
             alone = {name: np.broadcast_to(x, (4, 3))[path, size] for name, x in job.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.capacity import CapacityModel, OnlineCapacity
-from models.capacity.blend import joined
+from models.capacity.online import joined
 from models.quantities import Interval, Measurement
 
 pytestmark = pytest.mark.fast

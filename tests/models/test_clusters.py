@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.clusters import ALL_NORMAL, FACTOR_APART, two_clusters
+from models.latency import ALL_NORMAL, FACTOR_APART, two_clusters
 from models.quantities import Misuse
 
 pytestmark = pytest.mark.fast

@@ -27,7 +27,7 @@ from models.control import (
     start,
     step,
 )
-from models.control.window import Window
+from models.control.state import Window
 from models.observation import Observation
 from models.policies import POLICIES
 from models.promise import Promise

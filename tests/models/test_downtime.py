@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import codec
-from models.downtime import DowntimeModel
-from models.downtime_priors import DowntimePrior, downtime_priors
+from models.downtime import DowntimeModel, DowntimePrior, downtime_priors
 from models.quantities import EVENT_KINDS, Interval, Misuse, RecoveryEvent
-from models.students_quantiles import student_quantiles
+from models.student_t import student_quantiles
 
 pytestmark = pytest.mark.fast
 unhurried = settings(deadline=None)

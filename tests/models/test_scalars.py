@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.quantities import Misuse
-from models.scalars import number, whole
+from models.quantities import Misuse, number, whole
 
 pytestmark = pytest.mark.fast
 
@@ -39,7 +38,7 @@ def test_bounds_are_kept(value: float, bounds: dict[str, float]) -> None:
 
 
 def test_they_are_checked_without_numpy() -> None:
-    code = "import sys, models.scalars; print('numpy' in sys.modules)"
+    code = "import sys, models.quantities; print('numpy' in sys.modules)"
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from models.quantities import Misuse
 from models.recovery import batch_recovery_seconds, recovered_at
-from models.simulation.behaviour import Behaviour, Platform
+from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import CAUSED_HERE, Cluster
-from models.simulation.refusals import Refused
+from models.simulation.topics import Refused
 
 QUICK = Platform(driver_start_s=4.0, executor_start_s=2.0)
 

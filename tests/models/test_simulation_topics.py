@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.quantities import Misuse
-from models.simulation.refusals import Refused
-from models.simulation.topics import Topics
+from models.simulation.topics import Refused, Topics
 
 pytestmark = pytest.mark.fast
 

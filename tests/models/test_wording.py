@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.wording import counted, executors
+from models.quantities import counted, executors
 
 pytestmark = pytest.mark.fast
 

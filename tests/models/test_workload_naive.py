@@ -9,7 +9,7 @@ import pytest
 
 from models.quantities import Misuse, Unknown
 from models.workload import Forecaster
-from models.workload.naive_forecast import naive_forecaster
+from models.workload.forecaster import naive_forecaster
 
 pytestmark = pytest.mark.fast
 

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from models import codec
-from models.recurrence import recurrence, recurs
-from models.workload.arima import Arima
+from models.series import recurrence, recurs
+from models.workload.arima import Arima, Recursion, orders
 from models.workload.backtest import Plan, Trial, choose, plan, run
 from models.workload.bands import peak, spread
 from models.workload.fitting import fit_variants, refit
 from models.workload.fourier import NO_CURVE, Fourier, fit_curve
 from models.workload.naive import LastValue, RecentMedian, SeasonalNaive
-from models.workload.orders import orders
-from models.workload.recursion import Recursion
 
 NAN = float("nan")
 

@@ -6,16 +6,17 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from models.errors import Misconfigured, Unsafe
+from models.ports import Function, Plan
 from models.quantities import Unknown
 from models.simulation import sampling
-from pipelines import config, world
 from pipelines.command_line import main
-from pipelines.desk import carried_out
-from pipelines.desk_here import HereDesk
-from pipelines.resources import kafka_broker
-from pipelines.resources.deployment_records import Record, Records
-from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.ports import Function, Plan
+from pipelines.environments import base
+from pipelines.environments.local.records import Record, Records
+from pipelines.integrations import kafka_broker
+from pipelines.server.in_process import HereDesk
+from pipelines.server.protocol import carried_out
+from pipelines.settings import loading
 
 TOML = """
 [deployment]
@@ -64,8 +65,8 @@ class Office:
 
 @pytest.fixture
 def office(request, tmp_path):
-    settings = config.parse(TOML + getattr(request, "param", ""), environment={})
-    with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+    settings = loading.parse(TOML + getattr(request, "param", ""), environment={})
+    with base.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
         there.flow("in", 700.0)
         yield Office(there, desk)
 
@@ -150,7 +151,7 @@ class TestCommands:
     def test_cleanup_finds_nothing_of_it(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "headroom.toml").write_text(TOML)
-        with world.opened(config.load(tmp_path / "headroom.toml", environment={}), tmp_path / ".headroom"):
+        with base.opened(loading.load(tmp_path / "headroom.toml", environment={}), tmp_path / ".headroom"):
             pass
         done = CliRunner().invoke(main, ["cleanup", "--json"])
         assert done.exit_code == 0
@@ -207,14 +208,14 @@ inputs = {events = "in"}
     @pytest.fixture
     def found(self, tmp_path, monkeypatch):
         monkeypatch.setattr(kafka_broker, "KafkaBroker", Broker)
-        return config.parse(self.TEXT.replace("CHECKPOINT", str(tmp_path / "theirs")), environment={})
+        return loading.parse(self.TEXT.replace("CHECKPOINT", str(tmp_path / "theirs")), environment={})
 
     def test_it_is_watched_by_its_checkpoint_and_no_spark_is_started(self, found, tmp_path):
         for part, text in (("offsets", 'v1\n{}\n{"in": {"0": 900}}'), ("commits", "v1\n{}")):
             (tmp_path / "theirs" / part).mkdir(parents=True)
             (tmp_path / "theirs" / part / "7").write_text(text)
         said = []
-        with world.opened(found, tmp_path / "h", say=said.append) as there:
+        with base.opened(found, tmp_path / "h", say=said.append) as there:
             assert there.owner.running() == ()
             assert there.deployments.status("orders").state == "unknown", "nobody has looked"
             sample = there.metrics.sample("orders")
@@ -226,7 +227,7 @@ inputs = {events = "in"}
         assert said == []
 
     def test_a_desk_evaluates_it_and_tells_what_is_missing(self, found, tmp_path):
-        with world.opened(found, tmp_path / "h") as there, HereDesk(there, found, tmp_path / "h") as desk:
+        with base.opened(found, tmp_path / "h") as there, HereDesk(there, found, tmp_path / "h") as desk:
             evaluation = desk.evaluate("orders")
         assert evaluation["attached"] is True
         assert evaluation["instruction"]["do"] == "hold"
@@ -237,8 +238,8 @@ inputs = {events = "in"}
         records = Records(tmp_path / "h" / "deployments")
         records.save(Record(plan))
         refused = pytest.raises(Unsafe, match=r"^job\.orders\.attach = true .*`headroom cleanup`")
-        with refused, world.opened(found, tmp_path / "h"):
+        with refused, base.opened(found, tmp_path / "h"):
             pass
         records.change("orders", wanted="stopped")
-        with world.opened(found, tmp_path / "h") as there:
+        with base.opened(found, tmp_path / "h") as there:
             assert there.deployments.names() == ()

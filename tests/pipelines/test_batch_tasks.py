@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from models.quantities import Unknown
-from pipelines import batch_tasks, config, world
-from pipelines.desk import carried_out
-from pipelines.desk_here import HereDesk
+from pipelines.environments import base, batch_tasks
+from pipelines.server.in_process import HereDesk
+from pipelines.server.protocol import carried_out
+from pipelines.settings import loading
 
 TOML = """
 [deployment]
@@ -29,13 +30,13 @@ profile_budget_executor_s = 1000
 
 
 def settings(more=""):
-    return config.parse(TOML + more, environment={})
+    return loading.parse(TOML + more, environment={})
 
 
 @pytest.fixture
 def real(tmp_path):
     """A simulated world that says it is a real one: the twin's topics have partitions, too."""
-    with world.opened(settings(), tmp_path) as there:
+    with base.opened(settings(), tmp_path) as there:
         yield replace(there, kind="local")
 
 
@@ -54,7 +55,7 @@ def real(tmp_path):
 )
 def test_the_tasks_of_a_batch(more, partitions, tasks):
     toml = TOML.replace('inputs = {events = "in"}\n', "") if more.startswith("inputs") else TOML
-    job = config.parse(toml + more, environment={}).jobs["orders"]
+    job = loading.parse(toml + more, environment={}).jobs["orders"]
     found = batch_tasks.counted(job, partitions)
     assert batch_tasks.if_known(found) == tasks
     assert isinstance(found, Unknown) == (tasks is None)
@@ -99,7 +100,7 @@ def test_a_search_counts_with_what_its_copies_have(real, tmp_path):
 
 
 def test_simulated_executors_have_no_waves(tmp_path):
-    with world.opened(settings(), tmp_path) as there, HereDesk(there, settings(), tmp_path) as desk:
+    with base.opened(settings(), tmp_path) as there, HereDesk(there, settings(), tmp_path) as desk:
         there.broker.create("in", partitions=12)
         assert desk.control_settings("orders").sizes == tuple(range(1, 9))
         assert isinstance(batch_tasks.known(there.store, "orders"), Unknown)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pipelines.config import WrongSettings, load, parse, variable_of
-from pipelines.config_checks import concerns
-from pipelines.job_loop import control_settings
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
+from pipelines.settings.checks import concerns
+from pipelines.settings.job_plans import control_settings
+from pipelines.settings.loading import WrongSettings, load, parse, variable_of
 
 pytestmark = pytest.mark.fast
 

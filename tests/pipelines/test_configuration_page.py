@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.configuration_page import PAGE, page
+from pipelines.settings.page import PAGE, page
 
 pytestmark = pytest.mark.fast
 

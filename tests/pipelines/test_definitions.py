@@ -10,13 +10,13 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from models.quantities import Unknown
 from models.simulation import sampling
 from models.simulation.store import MemoryStore
-from pipelines import config, timetable, world
 from pipelines.definitions import built
-from pipelines.desk import carried_out
-from pipelines.desk_here import HereDesk
-from pipelines.desk_line import DeskClient
-from pipelines.desk_resource import AtDesk
-from pipelines.refusing_io import RefusingIOManager
+from pipelines.environments import base
+from pipelines.orchestration.resources import AtDesk, RefusingIOManager
+from pipelines.server.client import DeskClient
+from pipelines.server.in_process import HereDesk
+from pipelines.server.protocol import carried_out
+from pipelines.settings import loading, time_windows
 
 ROOT = Path(__file__).parents[2]
 TOML = """
@@ -102,7 +102,7 @@ class TestGraph:
     def test_a_schedule_that_dagster_refuses_is_left_out_and_the_jobs_are_evaluated(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(timetable, "cron_problem", lambda line: "")
+        monkeypatch.setattr(time_windows, "cron_problem", lambda line: "")
         found = definitions(tmp_path, TOML + 'drill_cron = "0 4 30 2 *"\n')
         dg.Definitions.validate_loadable(found)
         assert {schedule.name for schedule in found.schedules} == {"profile_orders"}
@@ -237,11 +237,11 @@ def office(tmp_path_factory):
     """One for all stages: a Dagster instance takes seconds."""
     tmp_path = tmp_path_factory.mktemp("office")
     none = Unknown("left out")  # nine tenths of the twin's time
-    settings = config.parse(TOML, environment={})
+    settings = loading.parse(TOML, environment={})
     with (
         pytest.MonkeyPatch.context() as patch,
         # At a bounded pace: a twin that computes as fast as it can leaves Dagster's thread no processor.
-        world.opened(settings, tmp_path / ".headroom", since_s=time.time()) as there,
+        base.opened(settings, tmp_path / ".headroom", since_s=time.time()) as there,
         HereDesk(there, settings, tmp_path / ".headroom") as desk,
         dg.DagsterInstance.ephemeral() as instance,
     ):

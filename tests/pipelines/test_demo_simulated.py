@@ -12,15 +12,15 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.progress import Progress
 
-from pipelines import config
 from pipelines.command_line import main
-from pipelines.demo import STAGES, Outcome
-from pipelines.demo_settings import JOB, SCENES
-from pipelines.demo_show import Bars, Lines, columns, summary, what_to_type, where_to_click
-from pipelines.owner import holder, owner_id
-from pipelines.pages import Addresses
-from pipelines.processes import marked
-from profiling_jobs.learning.champions import Champions
+from pipelines.demo.scenes import JOB, SCENES
+from pipelines.demo.show import Bars, Lines, columns, summary, what_to_type, where_to_click
+from pipelines.demo.story import STAGES, Outcome
+from pipelines.processes.owner import holder, owner_id
+from pipelines.processes.pages import Addresses
+from pipelines.processes.processes import marked
+from pipelines.settings import loading
+from profiling_jobs.training.champions import Champions
 
 HEADROOM = (sys.executable, "-c", "from pipelines.command_line import main; main()")
 PATIENCE_S = 900.0  # a machine with nothing else to do takes a minute
@@ -75,7 +75,7 @@ def test_a_folder_that_is_not_of_a_demo_is_left_alone(tmp_path):
 @pytest.mark.fast
 @pytest.mark.parametrize("kind", sorted(SCENES))
 def test_the_settings_of_the_demo_are_right(kind):
-    settings = config.parse(SCENES[kind].settings, environment={})
+    settings = loading.parse(SCENES[kind].settings, environment={})
     assert (settings.deployment.kind, list(settings.jobs)) == (kind, [JOB])
     assert settings.jobs[JOB].mode == "apply"
 

@@ -15,24 +15,26 @@ import numpy as np
 import pytest
 
 from models.control import Blackout, Settings
+from models.errors import Misconfigured, NotReady, Unsafe
 from models.quantities import Unknown
 from models.simulation import sampling
 from models.simulation.registry import MemoryRegistry
-from pipelines import config, desk_drills, desk_recording, timetable, world
-from pipelines.desk import Late, awaited, carried_out
-from pipelines.desk_here import HereDesk
-from pipelines.desk_line import DeskClient, DeskServer
-from pipelines.desk_means import Means
-from pipelines.modelling import Modelling
-from pipelines.owner import Owner
-from pipelines.resources.simulated import SimulatedDeployments
-from pipelines.resources.simulated_registry import SimulatedRegistry
-from profiling_jobs.drills.drill import Outcome
-from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.learning import workload_history
-from profiling_jobs.learning.promoting import refit
-from profiling_jobs.recording import recorder, slicing
-from profiling_jobs.signals import batch_costs
+from pipelines.environments import base
+from pipelines.environments.simulated.adapters import SimulatedDeployments, SimulatedRegistry
+from pipelines.orchestration.modelling import Modelling
+from pipelines.processes.owner import Owner
+from pipelines.server import drills, recording
+from pipelines.server.client import DeskClient, DeskServer
+from pipelines.server.context import Means
+from pipelines.server.in_process import HereDesk
+from pipelines.server.protocol import Late, awaited, carried_out
+from pipelines.settings import loading, time_windows
+from profiling_jobs.experiments.drill import Outcome
+from profiling_jobs.recording import recorder
+from profiling_jobs.recording import recorder as slicing
+from profiling_jobs.telemetry import batch_costs
+from profiling_jobs.training import workload_history
+from profiling_jobs.training.promoting import refit
 
 TOML = """
 [deployment]
@@ -99,9 +101,9 @@ class Office:
 
 @pytest.fixture(params=["here", "line"])
 def office(request, tmp_path):
-    settings = config.parse(TOML, environment={})
+    settings = loading.parse(TOML, environment={})
     with (
-        world.opened(settings, tmp_path, since_s=time.time()) as there,
+        base.opened(settings, tmp_path, since_s=time.time()) as there,
         HereDesk(there, settings, tmp_path) as here,
     ):
         there.pace.set(SPEED)
@@ -233,7 +235,7 @@ class TestRecordingAgain:
         assert lines[0] == "recording in for 20 s"
 
     def test_long_after_its_time_a_new_one_begins(self, office, full_disk, monkeypatch):
-        monkeypatch.setattr(desk_recording, "LATER_S", 10.0)
+        monkeypatch.setattr(recording, "LATER_S", 10.0)
         folder, _ = self.cut_short(office, full_disk)
         office.passes(90.0)
         kept, lines = self.again(office)
@@ -274,11 +276,11 @@ class TestRecordingAgain:
         assert (kept["folder"] != str(folder), kept["ended"]) == (True, "complete")
 
     def test_of_several_topics_what_is_complete_stays_as_it_is(self, tmp_path, full_disk):
-        settings = config.parse(
+        settings = loading.parse(
             TOML.replace('{events = "in"}', '{events = "in", users = "who"}'), environment={}
         )
         with (
-            world.opened(settings, tmp_path, since_s=time.time()) as there,
+            base.opened(settings, tmp_path, since_s=time.time()) as there,
             HereDesk(there, settings, tmp_path) as desk,
         ):
             there.pace.set(SPEED)
@@ -297,11 +299,11 @@ class TestRecordingAgain:
             assert done["users"]["records"] == pytest.approx(360_000, rel=0.002)
 
     def test_what_a_later_topic_loses_meanwhile_is_not_taken_for_silence(self, tmp_path, monkeypatch):
-        settings = config.parse(
+        settings = loading.parse(
             TOML.replace('{events = "in"}', '{events = "in", users = "who"}'), environment={}
         )
         with (
-            world.opened(settings, tmp_path, since_s=time.time()) as there,
+            base.opened(settings, tmp_path, since_s=time.time()) as there,
             HereDesk(there, settings, tmp_path) as desk,
         ):
             there.pace.set(SPEED)
@@ -334,8 +336,8 @@ class TestRecordingAgain:
 @pytest.mark.parametrize(("timeout_s", "take_effect_s"), [(30, 180.0), (120, 180.0), (300, 360.0)])
 def test_a_change_has_not_failed_while_its_executors_may_still_come(tmp_path, timeout_s, take_effect_s):
     patient = TOML.replace("[spark]", f"[spark]\nscale_timeout_s = {timeout_s}")
-    settings = config.parse(patient, environment={})
-    with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+    settings = loading.parse(patient, environment={})
+    with base.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
         agreed = desk.control_settings("orders")
     assert agreed.take_effect_s == take_effect_s
     assert agreed.horizon_s == Settings(promise=agreed.promise, max_scale_out=4).horizon_s
@@ -465,8 +467,8 @@ class TestCopies:
         def window(job, now_s):
             return Blackout("payday") if run and job.allow_live_drills else None
 
-        monkeypatch.setattr(desk_drills, "run_drill", drilled)
-        monkeypatch.setattr(timetable, "blackout", window)
+        monkeypatch.setattr(drills, "run_drill", drilled)
+        monkeypatch.setattr(time_windows, "blackout", window)
         monkeypatch.setattr(
             Means, "job", lambda self, order: hurt(self, order).model_copy(update={"allow_live_drills": True})
         )
@@ -497,8 +499,8 @@ class TestWhatDecisionsNeed:
     def opened(self, tmp_path):
         @contextmanager
         def opened(**changed):
-            settings = config.parse(toml_with(**changed), environment={})
-            with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+            settings = loading.parse(toml_with(**changed), environment={})
+            with base.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
                 carried_out(desk, "launch", "orders")
                 there.flow("in", 700.0)
                 yield Office(there, desk, desk, tmp_path)
@@ -564,8 +566,8 @@ class TestBesideALiveJob:
             given = {"mode": "apply", "profile_scale_outs": [1, 2, 3, 6], "profile_parallel": 2} | changed
             own = "".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items())
             toml = TOML.replace("profile_scale_outs = [1, 2]\n", own)
-            settings = config.parse(toml, environment={})
-            with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+            settings = loading.parse(toml, environment={})
+            with base.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
                 carried_out(desk, "launch", "orders")
                 there.flow("in", 700.0)
                 yield Office(there, desk, desk, tmp_path)
@@ -613,9 +615,9 @@ class TestWhereABlackoutBegins:
         begins, ends = (datetime.fromtimestamp(began_s + after_s, UTC) for after_s in (480.0, 600.0))
         window = f"daily {begins:%H:%M}-{ends:%H:%M}"
         toml = TOML.replace("scale_out = 2", f'scale_out = 2\nblackouts = ["{window}"]', 1)
-        settings = config.parse(toml, environment={})
+        settings = loading.parse(toml, environment={})
         with (
-            world.opened(settings, tmp_path, since_s=began_s) as there,
+            base.opened(settings, tmp_path, since_s=began_s) as there,
             HereDesk(there, settings, tmp_path) as desk,
         ):
             there.pace.set(SPEED)
@@ -748,8 +750,8 @@ class TestOrders:
 
     def test_in_a_blackout_window_no_profile_is_begun(self, tmp_path):
         everything = TOML.replace("scale_out = 2", 'scale_out = 2\nblackouts = ["daily 00:00-24:00"]', 1)
-        settings = config.parse(everything, environment={})
-        with world.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+        settings = loading.parse(everything, environment={})
+        with base.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
             with pytest.raises(NotReady, match="blackout window, daily 00:00-24:00"):
                 desk.begin("profile", "orders")
             carried_out(desk, "launch", "orders")
@@ -784,7 +786,7 @@ class TestAnOwnerThatIsBusy:
         assert desk.cancelled == []
 
     def test_after_a_minute_the_waiting_ends_and_the_order_does_not(self, monkeypatch):
-        monkeypatch.setattr("pipelines.desk.PATIENCE_S", 0.02)
+        monkeypatch.setattr("pipelines.server.protocol.PATIENCE_S", 0.02)
         naps, desk = [], self.Desk(self.LATE)
 
         def nap(seconds):
@@ -814,8 +816,8 @@ class TestAnOwnerThatIsBusy:
 
 class TestTheEnd:
     def test_closing_cancels_what_is_under_way_and_puts_it_away(self, tmp_path):
-        settings = config.parse(TOML, environment={})
-        with world.opened(settings, tmp_path) as there:
+        settings = loading.parse(TOML, environment={})
+        with base.opened(settings, tmp_path) as there:
             before = threading.active_count()
             with HereDesk(there, settings, tmp_path) as desk:
                 carried_out(desk, "launch", "orders")
@@ -887,8 +889,8 @@ class TestLine:
 
 
 def test_simulated_time_waits_for_whoever_works(tmp_path):
-    settings = config.parse(TOML, environment={})
-    with world.opened(settings, tmp_path) as there:
+    settings = loading.parse(TOML, environment={})
+    with base.opened(settings, tmp_path) as there:
         seen = {}
 
         def live(name, naps):
@@ -916,8 +918,8 @@ def test_simulated_time_waits_for_whoever_works(tmp_path):
 
 
 def test_a_served_simulation_goes_with_the_wall_clock_unless_somebody_waits(tmp_path):
-    settings = config.parse(TOML, environment={})
-    with world.opened(settings, tmp_path, since_s=time.time() - 500.0) as there:
+    settings = loading.parse(TOML, environment={})
+    with base.opened(settings, tmp_path, since_s=time.time() - 500.0) as there:
         before = time.monotonic()
         there.clock.sleep(1.0)
         assert 0.5 < time.monotonic() - before < 5.0

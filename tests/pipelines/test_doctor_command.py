@@ -15,15 +15,15 @@ import pytest
 from click.testing import CliRunner
 
 from models.quantities import RecoveryEvent
-from pipelines import config, diagnosis
+from pipelines.command_line import diagnosis, main
 from pipelines.command_line import doctor as doctor_command
-from pipelines.command_line import main
-from pipelines.config_checks import _network_timeout
-from pipelines.diagnosis import Finding, Patient, examined
-from pipelines.diagnosis.attached import attached
-from pipelines.owner import Owner
-from pipelines.resources.sqlite_store import SqliteStore
-from pipelines.settings import JobSettings, SparkSettings
+from pipelines.command_line.diagnosis import Finding, Patient, examined
+from pipelines.command_line.diagnosis.attached import attached
+from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.processes.owner import Owner
+from pipelines.settings import loading
+from pipelines.settings.checks import _network_timeout
+from pipelines.settings.schema import JobSettings, SparkSettings
 
 SIMULATED = """
 [deployment]
@@ -120,7 +120,7 @@ class TestAttached:
 
     def told(self, job, folder, *, real=True):
         text = ("" if real else SIMULATED) + job.replace("CHECKPOINT", str(folder))
-        found = config.parse(text, environment={})
+        found = loading.parse(text, environment={})
         return attached("orders", found.jobs["orders"], Patient(found, folder / "h.toml", folder, 0.0))
 
     def test_what_is_missing_comes_with_its_fix(self, tmp_path):

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from models.ports import Function, Plan
 from models.quantities import Unknown
 from models.simulation import sampling
-from pipelines import config
 from pipelines.command_line import main
-from pipelines.desk import carried_out
-from pipelines.owner import Owner
-from pipelines.processes import Ended, Process, identify
-from pipelines.resources.deployment_records import Record, Records
-from pipelines.serving import served
-from profiling_jobs.ports import Function, Plan
+from pipelines.environments.local.records import Record, Records
+from pipelines.processes.owner import Owner
+from pipelines.processes.processes import Ended, Process, identify
+from pipelines.server.protocol import carried_out
+from pipelines.server.serving import served
+from pipelines.settings import loading
 
 TOML = """
 [deployment]
@@ -53,7 +53,7 @@ def project(tmp_path, monkeypatch):
 def serving(project, toml=TOML):
     """Somebody who owns the folder, as `headroom serve` does."""
     (project / "headroom.toml").write_text(toml)
-    settings = config.parse(toml, environment={})
+    settings = loading.parse(toml, environment={})
     with served(settings, file=project / "headroom.toml", folder=project / ".headroom") as office:
         yield office
 
@@ -81,7 +81,7 @@ class TestDrill:
 
     def test_it_teaches_what_the_next_one_is_predicted_with(self, project):
         headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600")
-        from pipelines.resources.sqlite_store import SqliteStore
+        from pipelines.integrations.sqlite_store import SqliteStore
 
         with SqliteStore(project / ".headroom" / "headroom.sqlite") as store:
             assert [event.kind for event, _ in store.events("enrichment")] == ["driver_kill"]
@@ -399,7 +399,7 @@ class TestCleanup:
         noted.parent.mkdir(parents=True)
         noted.write_text("{}")
         survived = (Ended(Process(1, 2, "executor.orders"), "survived"),)
-        monkeypatch.setattr("pipelines.owner.cleanup", lambda folder, end_owner: survived)
+        monkeypatch.setattr("pipelines.processes.owner.cleanup", lambda folder, end_owner: survived)
         assert headroom("cleanup").exit_code == 1
         assert noted.exists()
 
@@ -423,7 +423,7 @@ class TestCleanup:
         code = (
             "import json, os, signal, sys\n"
             "from pathlib import Path\n"
-            "from pipelines.owner import Owner\n"
+            "from pipelines.processes.owner import Owner\n"
             "owner = Owner(Path('.headroom')).acquire()\n"
             "pids = {n: owner.start(n, [sys.executable, '-c', 'import time; time.sleep(600)']).pid\n"
             "        for n in ('sleeper', 'frozen')}\n"

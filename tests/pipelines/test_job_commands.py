@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from pipelines import times
+from models.ports import Control
 from pipelines.command_line import main, orders
-from pipelines.owner import Owner
-from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.loop.evaluation_record import Evaluation
-from profiling_jobs.ports import Control
+from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.processes.owner import Owner
+from pipelines.settings import times
+from profiling_jobs.control_loop.evaluation_record import Evaluation
 
 TOML = """
 [job.orders]

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from models.errors import Misconfigured, NotReady, Unsafe
 from pipelines.command_line import main
-from pipelines.owner import Owner, cleanup, holder, owner_id
-from pipelines.processes import OWNER, Process, descendants, end, identify, marked
-from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
+from pipelines.processes.owner import Owner, cleanup, holder, owner_id
+from pipelines.processes.processes import OWNER, Process, descendants, end, identify, marked
 
 SLEEP = ("sleep", "600")
 
@@ -145,7 +145,7 @@ def test_a_command_that_does_not_exist_is_named(folder: Path) -> None:
 OWNING = """
 import sys, time
 from pathlib import Path
-from pipelines.owner import Owner, exit_on_signals
+from pipelines.processes.owner import Owner, exit_on_signals
 exit_on_signals()
 with Owner(Path(sys.argv[1]), command="headroom demo") as owner:
     process = owner.start("worker", ["sh", "-c", "sleep 601 & sleep 602 & wait"])
@@ -373,7 +373,7 @@ def test_what_cannot_be_identified_after_its_start_does_not_run(
         raise NotReady("Too many open files")
 
     with Owner(folder) as owner:
-        monkeypatch.setattr("pipelines.owner.identify", nothing_left)
+        monkeypatch.setattr("pipelines.processes.owner.identify", nothing_left)
         with pytest.raises(NotReady, match="worker was not started"):
             owner.start("worker", SLEEP)
         assert marked(owner.id) == ()
@@ -389,7 +389,9 @@ def test_a_zombie_counts_as_ended(folder: Path) -> None:
 
 def test_cleanup_spares_the_one_who_calls_it(folder: Path) -> None:
     """A command that a marked process has started (a run of the orchestrator) may clean up."""
-    calling = "import sys, pathlib, pipelines.owner as o; print(o.cleanup(pathlib.Path(sys.argv[1])))"
+    calling = (
+        "import sys, pathlib, pipelines.processes.owner as o; print(o.cleanup(pathlib.Path(sys.argv[1])))"
+    )
     environment = {**os.environ, OWNER: owner_id(folder)}
     folder.mkdir()
     script = f"{sys.executable} -c '{calling}' {folder}; echo still here"
@@ -398,7 +400,7 @@ def test_cleanup_spares_the_one_who_calls_it(folder: Path) -> None:
 
 
 def test_a_long_log_is_put_aside_at_the_next_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.owner.LOG_BYTES", 3)
+    monkeypatch.setattr("pipelines.processes.owner.LOG_BYTES", 3)
     with Owner(folder) as owner:
         for word in ("first", "second"):
             owner.start("talker", ["echo", word])

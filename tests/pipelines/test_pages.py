@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines import config, pages
-from pipelines.pages import Pages
-from profiling_jobs.errors import HeadroomError, NotReady
+from models.errors import HeadroomError, NotReady
+from pipelines.processes import pages
+from pipelines.processes.pages import Pages
+from pipelines.settings import loading
 
 TOML = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
 DAGSTER = ("dagster-code", "dagster-webserver", "dagster-daemon")
@@ -31,7 +32,7 @@ class Machine:
         monkeypatch.setattr(Pages, "_prepare_dagster", lambda pages: self._prepare())
         monkeypatch.setattr(Pages, "_prepare_mlflow", lambda pages: None)
         self.unprepared: Exception | None = None
-        settings = config.parse(TOML, environment={})
+        settings = loading.parse(TOML, environment={})
         self.evaluated_at_s = 0.0
         self.pages = Pages(
             self,  # type: ignore[arg-type]

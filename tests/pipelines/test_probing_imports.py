@@ -9,10 +9,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PROBING = (
-    *"pipelines.local_world pipelines.replays profiling_jobs.probing.profiling".split(),
-    *"pipelines.resources.local_replay pipelines.resources.local_deployments".split(),
-    *"pipelines.resources.local_metrics pipelines.resources.local_executors".split(),
-    *"pipelines.resources.kafka_broker pipelines.resources.sqlite_store".split(),
+    *"pipelines.environments.local.environment pipelines.environments.replays".split(),
+    "profiling_jobs.experiments.profiling",
+    *"pipelines.environments.local.replay pipelines.environments.local.deployments".split(),
+    *"pipelines.environments.local.metrics pipelines.environments.local.executors".split(),
+    *"pipelines.integrations.kafka_broker pipelines.integrations.sqlite_store".split(),
 )
 HEAVY = ("pyarrow", "pandas", "pyspark", "dagster", "mlflow", "scipy")
 

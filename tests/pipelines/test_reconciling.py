@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
-from pipelines import config, reconciling
-from pipelines.resources.mlflow_store import DATABASE
-from profiling_jobs.errors import NotReady
+from models.errors import NotReady
+from pipelines.integrations.mlflow_store import DATABASE
+from pipelines.orchestration import reconciling
+from pipelines.settings import loading
 
 
 def test_where_the_comparison_cannot_be_started_the_owner_goes_on(tmp_path):
@@ -16,6 +17,6 @@ def test_where_the_comparison_cannot_be_started_the_owner_goes_on(tmp_path):
     owner = SimpleNamespace(folder=tmp_path, log=lambda role: tmp_path / role, start=start)
     said = []
     environment = {"HEADROOM_FILE": str(tmp_path / "headroom.toml")}
-    reconciling.begin(owner, config.parse("", environment={}), environment=environment, say=said.append)
+    reconciling.begin(owner, loading.parse("", environment={}), environment=environment, say=said.append)
     (line,) = said
     assert line.startswith("whether decisions go by the models in charge in MLflow was not compared")

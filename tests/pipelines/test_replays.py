@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import config, replays
-from pipelines.resources import local_replay
+from pipelines.environments import replays
+from pipelines.environments.local import replay
+from pipelines.settings import loading
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.driver.orders import write_json
+from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.replay.driver import prepared
-from profiling_jobs.replay.rates import MICROS, Schedule
+from profiling_jobs.replay.replay_plan import MICROS, Schedule
 from profiling_jobs.replay.tasks import Task
 
 AT_MS = 1_700_000_000_000
@@ -44,10 +45,10 @@ class Kept:
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """What a replay would be told for these settings."""
-    monkeypatch.setattr(local_replay, "LocalReplay", Kept)
+    monkeypatch.setattr(replay, "LocalReplay", Kept)
 
     def plan(more):
-        found = config.parse(TOML + more, environment={})
+        found = loading.parse(TOML + more, environment={})
         owner, job = SimpleNamespace(folder=tmp_path), found.jobs["orders"]
         brokers, inputs = Brokers("127.0.0.1:9092"), {"events": "headroom.orders-p1.events"}
         return replays.replay(
@@ -72,11 +73,11 @@ def recording(path, *, records, every_ms):
     ids=["one ended early, at its size", "one has no time of its own"],
 )
 def test_each_input_has_the_share_that_it_has_live(tmp_path, monkeypatch, few_ms, shares):
-    monkeypatch.setattr(local_replay, "LocalReplay", Kept)
+    monkeypatch.setattr(replay, "LocalReplay", Kept)
     recording(tmp_path / "events" / "many", records=100, every_ms=10)
     recording(tmp_path / "events" / "few", records=300, every_ms=few_ms)
     text = TOML.replace('events = "in"', 'many = "m", few = "f"') + f'events = "{tmp_path / "events"}"'
-    found, owner = config.parse(text, environment={}), SimpleNamespace(folder=tmp_path)
+    found, owner = loading.parse(text, environment={}), SimpleNamespace(folder=tmp_path)
     source = replays.replay(
         owner,
         found,

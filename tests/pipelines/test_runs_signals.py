@@ -5,10 +5,10 @@ import signal
 import dagster as dg
 import pytest
 
-from pipelines import runs
-from pipelines.pages import LOCATION
-from pipelines.runs import Runs, signals_kept
-from profiling_jobs.errors import NotReady
+from models.errors import NotReady
+from pipelines.orchestration import runs
+from pipelines.orchestration.runs import Runs, signals_kept
+from pipelines.processes.pages import LOCATION
 
 TOML = '[deployment]\nkind = "simulated"\n[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
 

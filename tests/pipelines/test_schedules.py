@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from pipelines import config
-from pipelines.jobs import all_jobs
-from pipelines.schedules import schedules
+from pipelines.orchestration.jobs import all_jobs
+from pipelines.orchestration.schedules import schedules
+from pipelines.settings import loading
 
 TOML = """
 [job.my-orders]
@@ -24,7 +24,7 @@ inputs = {events = "clicks"}
 
 
 def found(more=""):
-    jobs = config.parse(TOML.replace("[job.clicks]", more + "\n[job.clicks]"), environment={}).jobs
+    jobs = loading.parse(TOML.replace("[job.clicks]", more + "\n[job.clicks]"), environment={}).jobs
     return {one.name: one for one in schedules(jobs, all_jobs(list(jobs)))}
 
 

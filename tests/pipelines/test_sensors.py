@@ -5,11 +5,12 @@ import json
 import dagster as dg
 import pytest
 
+from models.errors import Misconfigured, NotReady
 from models.simulation.store import MemoryStore
-from pipelines import config, sensors
-from pipelines.jobs import all_jobs
-from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.loop.evaluation_record import Evaluation
+from pipelines.orchestration import sensors
+from pipelines.orchestration.jobs import all_jobs
+from pipelines.settings import loading
+from profiling_jobs.control_loop.evaluation_record import Evaluation
 
 NOW_S = 6_000_030.0
 TOML = """
@@ -23,7 +24,7 @@ build = "a:b"
 inputs = {events = "clicks"}
 evaluation_interval_s = 120
 """
-JOBS = config.parse(TOML, environment={}).jobs
+JOBS = loading.parse(TOML, environment={}).jobs
 ORDER = {
     "epoch": 7,
     "before": 4,
@@ -197,7 +198,7 @@ class TestRequests:
         assert "after the blackout 2026-11-27" in reason.skip_message
 
     def test_never_when_the_job_is_only_watched(self):
-        jobs = config.parse(TOML + 'mode = "observe"\n', environment={}).jobs
+        jobs = loading.parse(TOML + 'mode = "observe"\n', environment={}).jobs
         desk = Desk(clicks=evaluation("clicks", requests=[PROFILE]))
         found = tick(desk, jobs=jobs)
         assert not found.run_requests
@@ -206,7 +207,7 @@ class TestRequests:
     @pytest.mark.parametrize(("program", "runs"), [("", 0), ('build = "a:b"\n', 1)])
     def test_a_job_of_somebody_else_is_profiled_where_its_program_is_at_hand(self, program, runs):
         text = f'[job.clicks]\nattach = true\ncheckpoint = "/c"\ninputs = {{e = "t"}}\n{program}'
-        jobs = config.parse(text, environment={}).jobs
+        jobs = loading.parse(text, environment={}).jobs
         found = tick(Desk(clicks=evaluation("clicks", requests=[PROFILE])), jobs=jobs)
         assert len(found.run_requests or []) == runs
         if not runs:
@@ -268,7 +269,7 @@ class TestSensor:
 
     def test_twenty_jobs_take_no_time_of_the_sensor_s_own(self):
         many = "".join(f'[job.j{n}]\nbuild = "a:b"\ninputs = {{e = "t"}}\n' for n in range(20))
-        jobs = config.parse(many, environment={}).jobs
+        jobs = loading.parse(many, environment={}).jobs
         assert len(tick(Desk(), jobs=jobs).asset_events) == 60
 
 

@@ -14,27 +14,31 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from models.errors import NotReady, Unsafe
+from models.ports import Function, Plan
 from models.simulation.store import MemoryStore
-from pipelines import config, job_plans, owner, world
 from pipelines.command_line import main, serve
-from pipelines.desk import carried_out
-from pipelines.desk_line import DeskClient
-from pipelines.owner import Owner, cleanup, holder, owner_id
-from pipelines.pages import Pages
-from pipelines.processes import marked
-from pipelines.resources import driver_watch, kafka_broker, local_drivers, spark
-from pipelines.resources.deployment_records import Record, Records
-from pipelines.resources.mlflow_registry import MlflowRegistry
-from pipelines.resources.sqlite_store import SqliteStore
-from pipelines.serving import served
-from profiling_jobs.driver.orders import write_json
-from profiling_jobs.errors import NotReady, Unsafe
-from profiling_jobs.learning import recorded_history, workload_history
-from profiling_jobs.learning.champions import Champions
-from profiling_jobs.learning.promoting import Purpose, Room, refit
-from profiling_jobs.ports import Function, Plan
-from profiling_jobs.probing.copies import Copies
+from pipelines.environments import base
+from pipelines.environments.local import driver_watch, drivers
+from pipelines.environments.local.records import Record, Records
+from pipelines.integrations import kafka_broker, spark
+from pipelines.integrations.mlflow_registry import MlflowRegistry
+from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.processes import owner
+from pipelines.processes.owner import Owner, cleanup, holder, owner_id
+from pipelines.processes.pages import Pages
+from pipelines.processes.processes import marked
+from pipelines.server.client import DeskClient
+from pipelines.server.protocol import carried_out
+from pipelines.server.serving import served
+from pipelines.settings import job_plans, loading
+from profiling_jobs.driver.launch_file import write_json
+from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.recording.recorded import Slice, slice_file
+from profiling_jobs.training import workload_history
+from profiling_jobs.training import workload_history as recorded_history
+from profiling_jobs.training.champions import Champions
+from profiling_jobs.training.promoting import Purpose, Room, refit
 
 TOML = """
 [deployment]
@@ -193,7 +197,7 @@ def test_when_dagsters_inner_code_server_is_killed_evaluations_come_again(projec
 def evaluated_after(folder, at_s, *, within_s=240.0):
     """When the first evaluation of `orders` after this was made."""
     until = time.monotonic() + within_s
-    with SqliteStore(folder / world.STORE) as store:
+    with SqliteStore(folder / base.STORE) as store:
         while not (found := store.evaluations("orders", since_s=at_s)):
             assert time.monotonic() < until
             time.sleep(0.5)
@@ -217,7 +221,7 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
     arrivals = {1_763_500_000 + second: 50 for second in range(41)}
     piece = Slice(0, {0: 0}, {0: 2050}, 2050, 1, 1, arrivals, ())
     write_json(slice_file(folder, 0), piece.to_json())
-    settings, said = config.parse(TOML, environment={}), []
+    settings, said = loading.parse(TOML, environment={}), []
     for _ in range(2):
         file = project / "headroom.toml"
         with served(settings, file=file, folder=project / ".headroom", say=said.append) as office:
@@ -228,7 +232,7 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
 
 def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_next_start_on(project, lived):
     folder, file = project / ".headroom", project / "headroom.toml"
-    settings, said = config.load(file, environment={}), []
+    settings, said = loading.load(file, environment={}), []
     room = Room(MemoryStore(), MlflowRegistry.of(settings.mlflow, folder), folder)
     for seed in (1, 2):
         lived(room.store, hours=0, drills=0, seed=seed)
@@ -247,7 +251,7 @@ def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_ne
 def test_a_registry_that_cannot_be_read_is_said_and_serving_goes_on(project):
     (project / ".headroom").mkdir()
     (project / ".headroom" / "mlflow.sqlite").write_text("this is no database")
-    settings, said = config.load(project / "headroom.toml", environment={}), []
+    settings, said = loading.load(project / "headroom.toml", environment={}), []
     with served(settings, file=project / "headroom.toml", folder=project / ".headroom", say=said.append):
         until = time.monotonic() + 90.0
         while not said:
@@ -259,13 +263,13 @@ def test_a_registry_that_cannot_be_read_is_said_and_serving_goes_on(project):
 
 @pytest.mark.parametrize("purpose", ["p", "d"])
 def test_copies_that_an_owners_death_has_left_are_ended_at_the_next_start(project, monkeypatch, purpose):
-    settings, folder, said = config.parse(TOML, environment={}), project / ".headroom", []
-    with world.opened(settings, folder) as there:
+    settings, folder, said = loading.parse(TOML, environment={}), project / ".headroom", []
+    with base.opened(settings, folder) as there:
         plan = job_plans.live_plan("orders", settings.jobs["orders"], folder=folder)
         around = there.around("orders", settings.jobs["orders"])
         Copies(plan, around, partitions={"events": 2, "alerts": 2}, purpose=purpose).launch(4)
         assert there.deployments.names() == (f"orders-{purpose}1",)
-        monkeypatch.setattr(world, "opened", lambda *given, **more: nullcontext(there))
+        monkeypatch.setattr(base, "opened", lambda *given, **more: nullcontext(there))
         for _ in range(2):
             with served(settings, file=project / "headroom.toml", folder=folder, say=said.append) as office:
                 assert office.world.deployments.names() == ()
@@ -286,15 +290,13 @@ class TestAJobThatWasTakenOutOfTheSettings:
         monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
         monkeypatch.setattr(spark.LocalSpark, "lost", lambda self: ())
         monkeypatch.setattr(driver_watch, "POLL_S", 0.01)
-        monkeypatch.setattr(
-            local_drivers.LocalDrivers, "start", lambda self, record: started.append(record.name)
-        )
+        monkeypatch.setattr(drivers.LocalDrivers, "start", lambda self, record: started.append(record.name))
         (project / "headroom.toml").write_text('[brokers]\nbootstrap = "h:1"\n')
         folder = project / ".headroom"
         for name, role in (("old", "live"), ("old-p1", "profile")):
             plan = Plan(name, "old", role, Function("a:b"), 1, {"in": name}, {}, f"/checkpoints/{name}")
             Records(folder / "deployments").save(Record(plan))
-        with SqliteStore(folder / world.STORE) as store:
+        with SqliteStore(folder / base.STORE) as store:
             store.save_document("old", "copies", {"made": 1, "copies": {"old-p1": ["headroom.old-p1.in"]}})
         yield SimpleNamespace(project=project, folder=folder, started=started, deleted=deleted)
         cleanup(folder)
@@ -303,7 +305,7 @@ class TestAJobThatWasTakenOutOfTheSettings:
     @contextmanager
     def served(here, said):
         file = here.project / "headroom.toml"
-        settings = config.load(file, environment={})
+        settings = loading.load(file, environment={})
         with served(settings, file=file, folder=here.folder, say=said.append) as office:
             time.sleep(0.3)
             yield office
@@ -435,7 +437,7 @@ def test_a_terminal_that_has_gone_or_a_full_disk_ends_no_job(project):
 
 
 def test_a_folder_has_one_owner(project):
-    settings = config.load(project / "headroom.toml", environment={})
+    settings = loading.load(project / "headroom.toml", environment={})
     where = {"file": project / "headroom.toml", "folder": project / ".headroom"}
     with (
         served(settings, **where),
@@ -451,13 +453,13 @@ def test_pages_that_a_killed_owner_has_left_do_not_run_beside_the_new_ones(proje
     earlier = Owner(project / ".headroom").acquire()
     daemon = earlier.start("dagster-daemon", [sys.executable, "-c", "import time; time.sleep(600)"])
     earlier.release()
-    settings = config.load(project / "headroom.toml", environment={})
+    settings = loading.load(project / "headroom.toml", environment={})
     with served(settings, file=project / "headroom.toml", folder=project / ".headroom"):
         assert not daemon.alive
 
 
 def test_a_simulated_clock_goes_on_where_it_was(project):
-    settings = config.load(project / "headroom.toml", environment={})
+    settings = loading.load(project / "headroom.toml", environment={})
     where = {"file": project / "headroom.toml", "folder": project / ".headroom"}
     with served(settings, **where, since_s=time.time() + 500.0) as office:
         carried_out(office.desk, "launch", "orders")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines import times
+from pipelines.settings import times
 
 pytestmark = pytest.mark.fast
 

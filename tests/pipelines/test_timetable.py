@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from models.control import Blackout
-from pipelines import config, timetable
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
+from pipelines.settings import loading, time_windows
 
 pytestmark = pytest.mark.fast
 
@@ -15,7 +15,7 @@ TOML = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
 
 
 def job(more=""):
-    return config.parse(TOML + more, environment={}).jobs["orders"]
+    return loading.parse(TOML + more, environment={}).jobs["orders"]
 
 
 def at(text, zone="UTC"):
@@ -36,22 +36,22 @@ def at(text, zone="UTC"):
 )
 def test_a_window_holds_from_its_beginning_up_to_its_end(window, inside, outside):
     found = job(f'blackouts = ["{window}"]')
-    assert timetable.blackout(found, at(inside)) == Blackout(f"{window} (UTC)")
-    assert timetable.blackout(found, at(outside)) is None
+    assert time_windows.blackout(found, at(inside)) == Blackout(f"{window} (UTC)")
+    assert time_windows.blackout(found, at(outside)) is None
 
 
 def test_the_clock_is_the_job_s_own_also_after_it_was_changed():
     found = job('blackouts = ["daily 08:00-09:00"]\ntime_zone = "Europe/Berlin"')
     for day in ("2026-07-01", "2026-12-01"):
-        assert timetable.blackout(found, at(f"{day}T08:30:00", "Europe/Berlin"))
-    assert timetable.blackout(found, datetime(2026, 7, 1, 6, 30, tzinfo=UTC).timestamp())
-    assert not timetable.blackout(found, datetime(2026, 12, 1, 6, 30, tzinfo=UTC).timestamp())
+        assert time_windows.blackout(found, at(f"{day}T08:30:00", "Europe/Berlin"))
+    assert time_windows.blackout(found, datetime(2026, 7, 1, 6, 30, tzinfo=UTC).timestamp())
+    assert not time_windows.blackout(found, datetime(2026, 12, 1, 6, 30, tzinfo=UTC).timestamp())
 
 
 def test_of_two_windows_the_stricter_one_counts():
     found = job('blackouts = ["daily 00:00-24:00 no-scale-in", "Wed 10:00-11:00"]')
-    assert timetable.blackout(found, at("2026-11-18T09:00:00")).scale_out_allowed
-    assert not timetable.blackout(found, at("2026-11-18T10:30:00")).scale_out_allowed
+    assert time_windows.blackout(found, at("2026-11-18T09:00:00")).scale_out_allowed
+    assert not time_windows.blackout(found, at("2026-11-18T10:30:00")).scale_out_allowed
 
 
 @pytest.mark.parametrize(

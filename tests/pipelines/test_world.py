@@ -9,23 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import config, job_plans, local_world, replays, world
-from pipelines.owner import Owner, cleanup
-from pipelines.resources import (
-    broker_watch,
-    driver_watch,
-    kafka,
-    kafka_broker,
-    local_drivers,
-    local_executors,
-    local_metrics,
-    spark,
-)
-from pipelines.resources.deployment_records import Record, Records
-from pipelines.settings import BrokerSettings
+from models.errors import Misconfigured, Unsafe
+from models.ports import Function, Plan, Script
+from pipelines.environments import base, replays
+from pipelines.environments.local import broker_watch, driver_watch, drivers, environment, executors, metrics
+from pipelines.environments.local.records import Record, Records
+from pipelines.integrations import embedded_kafka, kafka_broker, spark
+from pipelines.processes.owner import Owner, cleanup
+from pipelines.settings import job_plans, loading
+from pipelines.settings.schema import BrokerSettings
 from profiling_jobs import brokers
-from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.ports import Function, Plan, Script
 
 TOML = """
 [deployment]
@@ -41,13 +34,13 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def settings(more='build = "a:b"'):
-    return config.parse(TOML + more, environment={})
+    return loading.parse(TOML + more, environment={})
 
 
 class TestProcesses:
     def test_what_a_killed_command_has_left_ends_with_the_next(self, tmp_path):
         left = self._left(tmp_path)
-        with local_world._ours(tmp_path) as owner:
+        with environment._ours(tmp_path) as owner:
             assert owner.running() == (left,)
         assert not left.alive
 
@@ -55,7 +48,7 @@ class TestProcesses:
         left = self._left(tmp_path)
         self._launched(tmp_path)
         try:
-            with local_world._ours(tmp_path) as owner:
+            with environment._ours(tmp_path) as owner:
                 ours = owner.start("sleeper", SLEEP)
             assert left.alive
             assert not ours.alive
@@ -76,7 +69,7 @@ class TestProcesses:
         before.release()
         self._launched(tmp_path)
         try:
-            with local_world._ours(tmp_path) as owner:
+            with environment._ours(tmp_path) as owner:
                 new = {}
                 for role in ("kafka", "spark-worker", "driver.orders"):  # by the watch, or a broker_restart
                     owner.stop(old[role], kill=True)
@@ -95,7 +88,7 @@ class TestProcesses:
         page = before.start("mlflow-page", SLEEP)
         before.release()
         self._launched(tmp_path)
-        with local_world._ours(tmp_path) as owner:
+        with environment._ours(tmp_path) as owner:
             driver = owner.start("driver.orders", SLEEP)
         assert (page.alive, driver.alive) == (False, False), "it did not run before"
 
@@ -114,7 +107,7 @@ class TestProcesses:
 
 def test_brokers_that_ask_for_a_certificate_can_be_described():
     text = '[brokers]\nbootstrap = "one:9093"\nsecurity_protocol = "SSL"\nssl_certfile = "/etc/me.pem"\n'
-    found = local_world.yours(config.parse(text, environment={}).brokers)
+    found = environment.yours(loading.parse(text, environment={}).brokers)
     assert found.client()["ssl_keyfile"] == "/etc/me.pem"
     assert found.spark()["kafka.ssl.keystore.location"] == "/etc/me.pem"
     assert {one.name for one in fields(brokers.Brokers)} == set(BrokerSettings.model_fields)
@@ -138,11 +131,11 @@ class TestChangedSettings:
         monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
         monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
         text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
-        first = config.parse(text, environment={}).jobs["orders"]
+        first = loading.parse(text, environment={}).jobs["orders"]
         records = Records(tmp_path / "deployments")
         records.save(Record(job_plans.live_plan("orders", first, folder=tmp_path)))
         said = []
-        with world.opened(config.parse(text + more, environment={}), tmp_path, say=said.append):
+        with base.opened(loading.parse(text + more, environment={}), tmp_path, say=said.append):
             pass
         told = (
             "orders runs with the settings it was launched with, which differ from today's in "
@@ -151,7 +144,7 @@ class TestChangedSettings:
         assert said == ["starting Spark", *([told] if changed else [])]
         said.clear()
         records.change("orders", failed=True)
-        with world.opened(config.parse(text + more, environment={}), tmp_path, say=said.append):
+        with base.opened(loading.parse(text + more, environment={}), tmp_path, say=said.append):
             pass
         assert said == ["starting Spark"], "launching it anew takes them over"
 
@@ -175,9 +168,9 @@ def test_our_own_broker_is_started_again_while_the_world_is_open(tmp_path, monke
 
     made, said = [], []
     monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
-    monkeypatch.setattr(kafka, "EmbeddedBroker", Broker)
+    monkeypatch.setattr(embedded_kafka, "EmbeddedBroker", Broker)
     monkeypatch.setattr(broker_watch, "LOOK_S", 0.01)
-    with world.opened(config.parse("", environment={}), tmp_path, say=said.append):
+    with base.opened(loading.parse("", environment={}), tmp_path, say=said.append):
         (broker,) = made
         assert not broker.again.wait(0.1)
         broker.process = None
@@ -192,13 +185,13 @@ def test_what_is_forgotten_of_a_copy_is_never_a_job(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
     monkeypatch.setattr(spark.LocalSpark, "ensure", lambda self: None)
     text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
-    found = config.parse(text, environment={})
+    found = loading.parse(text, environment={})
     live = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
     copy = replace(live, name="orders-p1", role="profile", checkpoint=f"{live.checkpoint}-p1")
     for plan in (live, copy):
         Records(tmp_path / "deployments").save(Record(plan, wanted="stopped"))
         Path(plan.checkpoint).mkdir(parents=True)
-    with world.opened(found, tmp_path) as here:
+    with base.opened(found, tmp_path) as here:
         with pytest.raises(Unsafe, match="orders is a job itself"):
             here.forget("orders")
         here.forget("orders-p1")
@@ -214,13 +207,13 @@ def test_a_command_that_comes_and_goes_starts_no_job(tmp_path, monkeypatch, serv
     monkeypatch.setattr(driver_watch, "POLL_S", 0.01)
     started = []
     monkeypatch.setattr(
-        local_drivers.LocalDrivers, "start", lambda self, record: started.append(record.name) or record
+        drivers.LocalDrivers, "start", lambda self, record: started.append(record.name) or record
     )
     text = '[brokers]\nbootstrap = "h:1"\n[job.orders]\nscript = "my.py"\ninputs = {events = "in"}\n'
-    found = config.parse(text, environment={})
+    found = loading.parse(text, environment={})
     plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
     Records(tmp_path / "deployments").save(Record(plan))  # as Ctrl-C has left it
-    with Owner(tmp_path) if serving else nullcontext() as owner, world.opened(found, tmp_path, owner=owner):
+    with Owner(tmp_path) if serving else nullcontext() as owner, base.opened(found, tmp_path, owner=owner):
         time.sleep(0.3)
     assert set(started) == ({"orders"} if serving else set())
 
@@ -228,10 +221,10 @@ def test_a_command_that_comes_and_goes_starts_no_job(tmp_path, monkeypatch, serv
 def test_what_is_remembered_of_a_copy_is_forgotten_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
     forgotten = []
-    for kind in (local_metrics.LocalMetrics, local_executors.LocalExecutors):
+    for kind in (metrics.LocalMetrics, executors.LocalExecutors):
         monkeypatch.setattr(kind, "forget", lambda self, name: forgotten.append((type(self).__name__, name)))
-    found = config.parse('[brokers]\nbootstrap = "h:1"\n', environment={})
-    with world.opened(found, tmp_path) as there:
+    found = loading.parse('[brokers]\nbootstrap = "h:1"\n', environment={})
+    with base.opened(found, tmp_path) as there:
         there.forget("orders-p1")
     assert forgotten == [("LocalMetrics", "orders-p1"), ("LocalExecutors", "orders-p1")]
 
@@ -256,7 +249,7 @@ class TestSettings:
     @pytest.mark.parametrize(("rescale", "live"), [("live", True), ("restart", False)])
     def test_copies_are_rescaled_as_the_job_is(self, rescale, live, tmp_path):
         found = settings(f'build = "a:b"\nrescale = "{rescale}"')
-        with world.opened(found, tmp_path / ".headroom") as here:
+        with base.opened(found, tmp_path / ".headroom") as here:
             assert here.around("orders", found.jobs["orders"]).rescales_live is live
 
     def test_the_search_visits_sizes_between_the_bounds_with_the_strategy_that_is_set(self):
@@ -310,7 +303,7 @@ class TestSettings:
         assert drill.recorded["spark.network.timeout"] == "20s"
         assert drill.max_lag_s == 90.0
         slow = '"spark.network.timeout" = "90s"'
-        found = config.parse(
+        found = loading.parse(
             f'{TOML}build = "a:b"\nconf = {{"spark.x" = "job"}}\n[spark.conf]\n{slow}\n"spark.x" = "all"\n',
             environment={},
         )
@@ -319,7 +312,7 @@ class TestSettings:
 
     def test_the_drill_records_no_secret(self):
         conf = '"spark.hadoop.fs.s3a.access.key" = "k-123", "spark.db.password" = "p-123", "spark.x" = "1"'
-        found = config.parse(f'{TOML}build = "a:b"\nconf = {{{conf}}}\n', environment={})
+        found = loading.parse(f'{TOML}build = "a:b"\nconf = {{{conf}}}\n', environment={})
         recorded = job_plans.drill_settings(found.jobs["orders"], found.spark).recorded
         assert recorded["spark.x"] == "1"
         assert recorded["spark.db.password"] == recorded["spark.hadoop.fs.s3a.access.key"] == "(redacted)"
@@ -368,7 +361,7 @@ class TestSimulated:
         found = settings()
         job = found.jobs["orders"]
         plan = job_plans.live_plan("orders", job, folder=tmp_path)
-        with world.opened(found, tmp_path) as there:
+        with base.opened(found, tmp_path) as there:
             assert there.partitions(plan, job) == {"events": 12, "alerts": 12}
             wider = job.model_copy(update={"topic_partitions": 16})
             assert there.partitions(plan, wider) == {"events": 16, "alerts": 16}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from models.errors import Misconfigured
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.errors import Misconfigured
 
 SECRETS = {"KAFKA_USER": "reader", "KAFKA_PASSWORD": 'pa"ss\\word'}
 SASL = Brokers(

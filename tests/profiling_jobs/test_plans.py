@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from models.errors import Misconfigured, Unsafe
+from models.ports import Function, Plan, Script
 from profiling_jobs import plans
-from profiling_jobs.errors import Misconfigured, Unsafe
-from profiling_jobs.ports import Function, Plan, Script
 
 pytestmark = pytest.mark.fast
 

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from models.ports import Function, Plan
 from profiling_jobs import runner
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.driver.orders import Orders
-from profiling_jobs.ports import Function, Plan
+from profiling_jobs.driver.launch_file import Orders
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "pyarrow", "pandas", "kafka", "pyspark", "dagster")
@@ -44,7 +44,7 @@ def test_a_program_that_ends_because_it_is_asked_to_was_stopped(
     monkeypatch.setattr(runner, "STOP_S", 0.0)
     monkeypatch.setattr(runner, "ANSWER_S", 0.0)
     monkeypatch.setattr(runner, "LEAVE_S", 3600.0)
-    monkeypatch.setattr(runner.between_batches, "stop", stop)
+    monkeypatch.setattr(runner.stopping, "stop", stop)
     plan = Plan("clicks", "clicks", "live", Function("a:b"), 1, {"in": "in"}, {}, "/checkpoint")
     driver = runner.Driver(Orders(plan, Brokers("h:1"), tmp_path, 1, tmp_path, {}))
     driver._spark = SimpleNamespace(streams=SimpleNamespace(active=[]))

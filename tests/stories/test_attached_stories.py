@@ -13,30 +13,35 @@ import pytest
 
 from models.control import Models, Settings
 from models.downtime import DowntimeModel
+from models.errors import Unsafe
 from models.optimise.engine import BatchEngine
+from models.ports import Function, Plan
 from models.quantities import Interval, Unknown
-from models.simulation.behaviour import Behaviour, Platform
+from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import Cluster
 from models.simulation.store import MemoryStore
 from models.workload import Forecaster
-from models.workload.naive_forecast import naive_forecaster
-from pipelines import config
-from pipelines.job_loop import control_settings
-from pipelines.resources.attached import Attached, theirs
-from pipelines.resources.hands_off import AttachedDeployments, AttachedFailures, AttachedMetrics
-from pipelines.resources.simulated import (
+from models.workload.forecaster import naive_forecaster
+from pipelines.environments.attached import (
+    Attached,
+    AttachedDeployments,
+    AttachedFailures,
+    AttachedMetrics,
+    theirs,
+)
+from pipelines.environments.simulated.adapters import (
     SimulatedClock,
     SimulatedDeployments,
     SimulatedFailures,
     SimulatedMetrics,
 )
-from profiling_jobs.errors import Unsafe
-from profiling_jobs.loop.applying import apply
-from profiling_jobs.loop.evaluation import Evaluation, evaluate
-from profiling_jobs.loop.ground import InCharge, Loop
-from profiling_jobs.ports import Function, Plan
-from profiling_jobs.signals.sampler import Sampler
-from profiling_jobs.telling.explanation import explained
+from pipelines.settings import loading
+from pipelines.settings.job_plans import control_settings
+from profiling_jobs.control_loop.applying import apply
+from profiling_jobs.control_loop.context import InCharge, Loop
+from profiling_jobs.control_loop.evaluation import Evaluation, evaluate
+from profiling_jobs.explain.explanation import explained
+from profiling_jobs.telemetry.sampler import Sampler
 
 TICK_S = 60.0
 START_S = 28_333_334 * TICK_S
@@ -105,7 +110,7 @@ class Story:
     def serve(self, said: int | None, more: str = "") -> None:
         """Started anew, on the settings of now."""
         text = TOML + (f"executors = {said}\n" if said else "") + more
-        self.job = config.parse(text, environment={}).jobs["orders"]
+        self.job = loading.parse(text, environment={}).jobs["orders"]
         attached = Attached(theirs({"orders": self.job}), now_s=self.clock.now_s)
         self.deployments = AttachedDeployments(SimulatedDeployments(self.cluster), attached)
         metrics = AttachedMetrics(SimulatedMetrics(self.cluster), attached)

@@ -22,32 +22,31 @@ from models.capacity import CapacityModel
 from models.control import Blackout, Models, Settings, Situation
 from models.control.optimiser import by_optimise
 from models.downtime import DowntimeModel
+from models.errors import Misconfigured, NotReady, Unsafe
 from models.optimise.engine import BatchEngine
+from models.ports import Directive, Function, Plan, Rescaled
 from models.promise import Promise
 from models.quantities import Interval, Measurement, Unknown
-from models.simulation.behaviour import Behaviour, Platform
+from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import Cluster
 from models.simulation.store import MemoryStore
 from models.workload import Forecaster
-from models.workload.naive_forecast import naive_forecaster
-from pipelines.resources.simulated import (
+from models.workload.forecaster import naive_forecaster
+from pipelines.environments.simulated.adapters import (
     SimulatedClock,
     SimulatedDeployments,
     SimulatedFailures,
     SimulatedMetrics,
 )
-from pipelines.resources.sqlite_store import SqliteStore
-from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.learning.champions import Champions, export, path_of
-from profiling_jobs.learning.engine_inputs import EngineInputs
-from profiling_jobs.learning.model_documents import document, training
-from profiling_jobs.loop.applying import Applied, apply
-from profiling_jobs.loop.evaluation import Evaluation, evaluate
-from profiling_jobs.loop.ground import InCharge, Loop
-from profiling_jobs.ports import Directive, Function, Plan, Rescaled
-from profiling_jobs.signals.sampler import Sampler
-from profiling_jobs.telling.explanation import explained
-from profiling_jobs.telling.in_short import in_short
+from pipelines.integrations.sqlite_store import SqliteStore
+from profiling_jobs.control_loop.applying import Applied, apply
+from profiling_jobs.control_loop.context import InCharge, Loop
+from profiling_jobs.control_loop.evaluation import Evaluation, evaluate
+from profiling_jobs.explain.explanation import explained, in_short
+from profiling_jobs.telemetry.batch_costs import EngineInputs
+from profiling_jobs.telemetry.sampler import Sampler
+from profiling_jobs.training.champions import Champions, export, path_of
+from profiling_jobs.training.model_documents import document, training
 
 PER_EXECUTOR_RPS = 1_000.0
 OVERHEAD_S = 0.3

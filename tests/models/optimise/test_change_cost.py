@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from models.optimise.change_cost import change_cost
+from models.optimise.question import change_cost
 from models.quantities import Misuse
 
 pytestmark = pytest.mark.fast

@@ -15,8 +15,8 @@ from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
 from models import codec
 from models.downtime import DowntimeModel
 from models.optimise import Decision, aligned_scale_outs, decide
+from models.optimise.choosing import first_true
 from models.optimise.engine import BatchEngine, ContinuousEngine
-from models.optimise.in_batches import first_true
 from models.promise import Promise
 from models.quantities import Interval, Misuse, RecoveryEvent, Unknown
 

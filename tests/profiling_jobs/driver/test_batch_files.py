@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from models.errors import HeadroomError, Misconfigured, Unsafe
+from models.ports import Function, Plan
 from profiling_jobs import plans
 from profiling_jobs.driver import before_start
 from profiling_jobs.driver.batch_files import BatchFiles, owner_of, publish, read_batches
-from profiling_jobs.errors import HeadroomError, Misconfigured, Unsafe
-from profiling_jobs.ports import Function, Plan
 
 pytestmark = pytest.mark.fast
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import kafka
 import pytest
 
+from models.errors import Misconfigured, NotReady
+from models.ports import Function, Plan
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver import before_start
-from profiling_jobs.errors import Misconfigured, NotReady
-from profiling_jobs.ports import Function, Plan
 
 pytestmark = pytest.mark.fast
 

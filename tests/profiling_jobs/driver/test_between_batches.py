@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiling_jobs.driver import between_batches
+from profiling_jobs.driver import stopping
 
 pytestmark = pytest.mark.fast
 
@@ -84,19 +84,19 @@ class Spark:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(between_batches, "IDLE_S", 0.1)
-    monkeypatch.setattr(between_batches, "POLL_S", 0.01)
+    monkeypatch.setattr(stopping, "IDLE_S", 0.1)
+    monkeypatch.setattr(stopping, "POLL_S", 0.01)
 
 
 def test_a_query_without_an_interval_is_waited_for_however_idle_it_looks() -> None:
     query = Query(lives_s=0.5)
-    assert between_batches.stop([query], spark=Spark(), timeout_s=10.0) == "between batches"
+    assert stopping.stop([query], spark=Spark(), timeout_s=10.0) == "between batches"
     assert not query.cut_short
 
 
 def test_one_that_waits_for_its_next_trigger_is_stopped_at_once() -> None:
     query = Query(lives_s=60.0, works_s=0.2, interval_ms=60_000)
-    assert between_batches.stop([query], spark=Spark(), timeout_s=10.0) == "between batches"
+    assert stopping.stop([query], spark=Spark(), timeout_s=10.0) == "between batches"
     assert query.cut_short
     assert time.monotonic() - query.began < 5.0
 
@@ -104,11 +104,11 @@ def test_one_that_waits_for_its_next_trigger_is_stopped_at_once() -> None:
 def test_a_batch_that_takes_too_long_is_cut_short_and_that_is_said() -> None:
     query = Query(lives_s=60.0, works_s=60.0)
     query.planned = Batch(8)
-    assert between_batches.stop([query], spark=Spark(), timeout_s=0.3) == "within a batch"
+    assert stopping.stop([query], spark=Spark(), timeout_s=0.3) == "within a batch"
     assert query.cut_short
 
 
 def test_a_batch_that_spark_itself_gave_up_is_no_stop_between_batches() -> None:
     query = Query(lives_s=0.1, works_s=0.1)
     query.planned = Batch(8)
-    assert between_batches.stop([query], spark=Spark(), timeout_s=10.0) == "within a batch"
+    assert stopping.stop([query], spark=Spark(), timeout_s=10.0) == "within a batch"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from profiling_jobs.driver.channel import HOST, ControlClient, ControlServer, write_token
-from profiling_jobs.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 
 TOKEN = "t" * 43
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from models.errors import Misconfigured, NotReady
 from profiling_jobs.driver.executors import Executors
-from profiling_jobs.errors import Misconfigured, NotReady
 
 
 class Sequence(list[str]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiling_jobs.driver.last_words import LONGEST, in_short
+from profiling_jobs.driver.launch_file import LONGEST, in_short
 
 pytestmark = pytest.mark.fast
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace as Event
 import pytest
 
 from profiling_jobs.driver import progress
-from profiling_jobs.driver.query_ends import QueryEnds
+from profiling_jobs.driver.progress import QueryEnds
 
 pytestmark = pytest.mark.fast
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiling_jobs.driver.query_ends import Ends, QueryEnds
+from profiling_jobs.driver.progress import Ends, QueryEnds
 
 pytestmark = pytest.mark.fast
 TOPIC = ("orders", 0)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from models.errors import HeadroomError, Misconfigured, Unsafe
+from models.ports import Plan, Script
 from profiling_jobs.driver.batch_files import BatchFiles
 from profiling_jobs.driver.sink_guard import (
     Limits,
@@ -16,8 +18,6 @@ from profiling_jobs.driver.sink_guard import (
     _watch_options,
     described,
 )
-from profiling_jobs.errors import HeadroomError, Misconfigured, Unsafe
-from profiling_jobs.ports import Plan, Script
 
 pytestmark = pytest.mark.fast
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.errors import Misconfigured
 from models.quantities import Misuse
-from profiling_jobs.errors import Misconfigured
 from profiling_jobs.jobs import JOBS, fixed_settings, json_events, load
 from profiling_jobs.replay.event_time import JsonField
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.resources import java
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
+from pipelines.integrations import java
 from profiling_jobs.jobs import traffic, yahoo_streaming
 
 pytestmark = pytest.mark.real

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.errors import Misconfigured, NotReady, Unsafe
 from models.quantities import Misuse, Unknown
-from profiling_jobs.errors import Misconfigured, NotReady, Unsafe
-from profiling_jobs.recording import recorder, slicing
+from profiling_jobs.recording import recorder
+from profiling_jobs.recording import recorder as slicing
 from profiling_jobs.recording.recorded import Recorded, data_folder
-from profiling_jobs.recording.recorder import Recorder
+from profiling_jobs.recording.recorder import Recorder, portion
 from profiling_jobs.recording.request import Request
-from profiling_jobs.recording.slicing import portion
 
 FROM_S = 1_700_000_000.0
 PAYLOAD = 100

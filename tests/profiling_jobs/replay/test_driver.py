@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from models.errors import Misconfigured
 from models.quantities import Misuse, Unknown
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.driver.orders import write_json
-from profiling_jobs.errors import Misconfigured
+from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.replay import director, replay_plan
 from profiling_jobs.replay.director import Director
 from profiling_jobs.replay.driver import prepared
-from profiling_jobs.replay.rates import MICROS, Schedule
-from profiling_jobs.replay.replay_plan import Control, Replay
+from profiling_jobs.replay.replay_plan import MICROS, Control, Replay, Schedule
 from profiling_jobs.replay.tasks import Task
 
 AT_MS = 1_700_000_000_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
 from profiling_jobs.replay import event_time
 from profiling_jobs.replay.event_time import JsonField, shift_by
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.quantities import Misuse
-from profiling_jobs.replay.pacing import Pace
+from profiling_jobs.replay.replay_plan import Pace
 
 pytestmark = pytest.mark.fast
 

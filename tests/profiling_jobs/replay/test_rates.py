@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.quantities import Misuse
-from profiling_jobs.replay.rates import MICROS, Schedule, micros
+from profiling_jobs.replay.replay_plan import MICROS, Schedule, micros
 
 pytestmark = pytest.mark.fast
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiling_jobs.driver.orders import write_json
-from profiling_jobs.errors import Misconfigured
+from models.errors import Misconfigured
+from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.recording.recorded import Recorded, data_folder, slice_file
-from profiling_jobs.recording.slicing import described
+from profiling_jobs.recording.recorder import described
 from profiling_jobs.replay import sources, tape
 from profiling_jobs.replay.resampling import MICRO, draw
 from profiling_jobs.replay.sources import Source, open_source

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from models.errors import NotReady
 from models.quantities import Misuse, Unknown
-from profiling_jobs.errors import NotReady
 from profiling_jobs.replay.together import Together
 
 pytestmark = pytest.mark.fast

@@ -1,0 +1,1 @@
+"""The demo: from nothing to a decision that was carried out."""

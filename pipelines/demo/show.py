@@ -1,0 +1,185 @@
+"""How is the demo shown? A bar per stage on a terminal, plain lines elsewhere; and what came of it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from models.quantities import Unknown, executors
+from profiling_jobs.explain import wording
+
+from ..processes.pages import Addresses
+from .scenes import JOB
+from .story import Outcome, Show
+
+Echo = Callable[[str], None]
+WIDTH = 70  # of what a bar says
+
+
+class Lines:
+    """One line after the other; the last of a stage says how long it took."""
+
+    def __init__(self, echo: Echo, *, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._echo, self._seconds = echo, seconds
+        self._said, self._began_s = "", seconds()
+
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
+        self._began_s = self._seconds()
+        self._echo(f"[{number}/{of}] {name}: {what}")
+
+    def say(self, line: str) -> None:
+        if line and line != self._said:
+            self._said = line
+            self._echo(f"      {line}")
+
+    def progress(self, share: float | None, what: str) -> None:
+        if share is None:
+            self.say(what)
+
+    def done(self, what: str) -> None:
+        self._echo(f"      → {what} ({self._seconds() - self._began_s:.0f} s)")
+
+
+class Bars:
+    """One bar per stage; what has been said last stands behind it."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self._task: Any = None
+
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
+        self._task = self._progress.add_task(f"{number}/{of} {name:8}", total=None, what=_short(what))
+
+    def say(self, line: str) -> None:
+        self._progress.update(self._task, what=_short(line))
+
+    def progress(self, share: float | None, what: str) -> None:
+        if share is None:
+            self._progress.update(self._task, what=_short(what))
+        else:
+            self._progress.update(self._task, total=1.0, completed=share, what=_short(what))
+
+    def done(self, what: str) -> None:
+        self._progress.update(self._task, total=1.0, completed=1.0, what=what)
+
+
+@contextmanager
+def shown(echo: Echo, *, terminal: bool) -> Iterator[Show]:
+    """Bars on a terminal, lines elsewhere."""
+    if not terminal:
+        yield Lines(echo)
+        return
+    from rich.progress import Progress
+
+    with Progress(*columns(), expand=True) as progress:
+        yield Bars(progress)
+
+
+def columns() -> tuple[Any, ...]:
+    """Of a bar: which stage, how far, for how long, and what it is at."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    return (
+        SpinnerColumn(finished_text="✓"),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}", markup=False, table_column=Column(ratio=1)),
+    )
+
+
+def summary(outcome: Outcome) -> list[str]:
+    """What was promised, decided and seen, for a person who was not there."""
+    evaluation, promise = outcome.evaluation, outcome.promise
+    decision = evaluation.get("decision") or {}
+    found = [
+        f"promise    after {_failures(outcome)} {JOB} has caught up with its input within "
+        f"{promise['target_s']:.0f} s, with a probability of {promise['confidence']:.0%}",
+    ]
+    for change in outcome.changes:
+        found.append(f"decided    {change['why']}")
+        found.append(f"applied    {change['reason']}")
+    found.append(f"now        {(evaluation.get('instruction') or {}).get('reason', 'nothing was decided')}")
+    found += _why_not_fewer(decision)
+    known = outcome.headroom
+    if "sustained_rps" in known:
+        capacity, peak = known["sustained_rps"]["mid"], known["foreseen_rps"]
+        found.append(
+            f"headroom   {1.0 - peak / capacity:.0%}: {executors(known['scale_out'], 'sustain')} "
+            f"{capacity:,.0f} records/s, about {peak:,.0f} are foreseen at most"
+        )
+    newest = {(row["stage"], row["kind"]): row for row in outcome.drills}
+    for row in newest.values():
+        found.append(f"{'proved' if row['stage'] == 'prove' else 'drilled':10} {_drill(row)}")
+    champions = ", ".join(
+        f"{kind} {one['version']}{' (provisional)' if one['to_make_it_firm'] else ''}"
+        for kind, one in sorted(outcome.models.items())
+    )
+    found.append(f"models     in charge: {champions or 'none'}")
+    for kind, one in sorted(outcome.models.items()):
+        if one["to_make_it_firm"]:
+            found.append(f"           to make {kind} firm: {'; '.join(one['to_make_it_firm'])}")
+    return found
+
+
+def where_to_click(addresses: Addresses) -> list[str]:
+    """The pages, and what to look at first."""
+    lineage, decision = f"{addresses.dagster}/asset-groups", f"{addresses.dagster}/assets/decision"
+    model = "a model, its picture, figures and alias"
+    lines = [
+        f"Dagster    {lineage}  the five stages",
+        f"           {decision}?view=overview  the last evaluations, drawn; `timeline` shows six hours",
+        f"           {addresses.dagster}/automation  the sensor and why it did what it did",
+    ]
+    if not isinstance(addresses.mlflow, Unknown):
+        lines.append(f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  {model}")
+    return lines
+
+
+def what_to_type(place: Path) -> str:
+    """A line for the shell: the commands take headroom.toml and its folder from where they are called."""
+    headroom = shutil.which("headroom") or str(Path(sys.executable).with_name("headroom"))
+    return f"Commands   cd {shlex.quote(str(place))} && {shlex.quote(headroom)} explain {JOB}"
+
+
+def _failures(outcome: Outcome) -> str:
+    kinds = dict.fromkeys(str(row["kind"]) for row in outcome.drills)
+    return " or ".join(wording.KINDS.get(kind, kind) for kind in kinds) or "a failure"
+
+
+def _why_not_fewer(decision: Mapping[str, Any]) -> list[str]:
+    chosen, verdicts = decision.get("scale_out"), decision.get("verdicts") or ()
+    smaller = [one for one in verdicts if isinstance(chosen, int) and one["scale_out"] < chosen]
+    if not smaller:
+        return []
+    nearest = max(smaller, key=lambda one: int(one["scale_out"]))
+    excuses = nearest.get("excuses") or ()
+    if not excuses:
+        return []
+    return [f"not fewer  {executors(nearest['scale_out'])}: {excuses[0]['sentence']}"]
+
+
+def _drill(row: Mapping[str, Any]) -> str:
+    rate = "" if row.get("rate_rps") is None else f" at {row['rate_rps']:,.0f} records/s"
+    text = f"{wording.KINDS.get(row['kind'], row['kind'])}, {executors(row['scale_out'])}{rate}: "
+    if "invalid" in row:
+        return f"{text}it showed nothing, {row['invalid']}"
+    if row.get("recovery_s") is None:
+        return f"{text}it did not recover"
+    text += f"recovered after {row['recovery_s']:.0f} s"
+    said = (row.get("details") or {}).get("predicted_recovery_s") or {}
+    if said.get("mid") is None:
+        return f"{text}; nothing was foretold"
+    high = "?" if said.get("high") is None else f"{said['high']:.0f}"
+    return f"{text}, foretold {said['mid']:.0f} s ({said['low']:.0f} to {high})"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

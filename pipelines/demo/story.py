@@ -1,0 +1,357 @@
+"""What does the demo do, stage by stage?
+
+    start    a live job under a load that moves, watched and evaluated at every interval from now on
+    record   its input
+    profile  copies of it: which rates it sustains at several sizes
+    drill    failures on a copy: how long it is down, and back
+    model    fit, check, and put in charge
+    decide   the load rises: which size keeps the promise for what is coming
+    apply    the size is changed, and seen to work
+    prove    the same failures again, foretold by models that have not seen them
+
+Every stage is a run of Dagster's own jobs (`runs`), at the desk that serves everybody else; nothing here
+knows whether the world is simulated. In a simulated one time passes faster, by the same clock for all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from models.errors import HeadroomError, NotReady
+from models.ports import Store
+from models.quantities import Unknown, executors
+from profiling_jobs.training.model_documents import KINDS
+
+from ..orchestration.runs import Runs
+from ..server.drills import finite
+from ..server.evaluator import Pilot
+from ..server.protocol import Json, carried_out
+from ..server.serving import Office
+from .scenes import JOB, Scene
+
+STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
+ARRIVES_SHARE = 0.5  # of the load, from which on it is there; judgement
+QUIET_TICKS = 2  # in a row without anything to do: it has settled
+TIMELINE_EVERY_S = 1.5  # judgement
+
+
+class Show(Protocol):
+    """How it is shown."""
+
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
+        """The next one begins."""
+
+    def say(self, line: str) -> None: ...
+    def progress(self, share: float | None, what: str) -> None: ...
+    def done(self, what: str) -> None:
+        """The stage is over."""
+
+
+@dataclass
+class Outcome:
+    """What the demo has shown."""
+
+    kind: str
+    promise: Mapping[str, Any] = field(default_factory=dict)
+    capacity_rps: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+    changes: list[Mapping[str, Any]] = field(default_factory=list)
+    drills: list[Mapping[str, Any]] = field(default_factory=list)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """The newest one at which a size was asked for."""
+    headroom: Mapping[str, Any] = field(default_factory=dict)
+    """`scale_out`, `sustained_rps` (low, mid, high) of it, and `foreseen_rps`: the peak."""
+    took_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def applied(self) -> bool:
+        """Whether a decision was carried out."""
+        return any(change.get("did") == "scaled" for change in self.changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        found: dict[str, Any] = finite({"schema": 1, **vars(self), "applied": self.applied})
+        return found
+
+
+class Demo:
+    """One performance."""
+
+    def __init__(
+        self, office: Office, runs: Runs, scene: Scene, show: Show, *, seconds: Callable[[], float]
+    ) -> None:
+        """`seconds`: real time, for what each stage took."""
+        self._office, self._runs, self._scene, self._show = office, runs, scene, show
+        self._seconds = seconds
+        self._job = office.settings.jobs[JOB]
+        self._took: dict[str, float] = {}
+        self.stages = tuple(name for name in STAGES if scene.proved or name != "prove")
+        self.outcome = Outcome(
+            office.world.kind,
+            promise={"target_s": self._job.recovery_target_s, "confidence": self._job.confidence},
+            took_s=self._took,
+        )
+        self._timeline = _Timeline(runs, office.world.store)
+        self.pilot = Pilot(office, JOB, interval_s=self._job.evaluation_interval_s, seen=self._seen)
+
+    def run(self) -> Outcome:
+        """From the start of the job to a promise that was kept."""
+        for name in self.stages:
+            began_s = self._seconds()
+            getattr(self, f"_{name}")()
+            self._took[name] = round(self._seconds() - began_s, 1)
+        return self.outcome
+
+    def close(self) -> None:
+        """Nothing runs on."""
+        self.pilot.close()
+        self._timeline.close()
+
+    # -------------------------------------------------------------------------------------------- stages
+
+    def _start(self) -> None:
+        scene = self._scene
+        self._stage("start", f"{JOB} is started with {executors(self._job.scale_out)}")
+        carried_out(self._office.desk, "launch", JOB, say=self._show.say)
+        self._paced(scene.speed)
+        self.pilot.load(scene.before_rps)
+        self.pilot.start()
+        self._ticks(scene.ticks_before, "it runs, and is evaluated at every interval")
+        for _ in range(scene.most_ticks):  # the source takes as long to start as the job
+            seen = (self.pilot.newest.get("observation") or {}).get("arrival_rps")
+            if isinstance(seen, int | float) and seen > ARRIVES_SHARE * scene.before_rps:
+                break
+            self._show.progress(None, "waiting for its input")
+            self.pilot.next_tick()
+        self._show.done(f"it runs under about {scene.before_rps:,.0f} records/s: {self._reason()}")
+
+    def _record(self) -> None:
+        self._stage("record", "the live input is recorded")
+        config = {"ops": {"recording": {"config": {"seconds": self._scene.record_s}}}}
+        found = self._run("record", config)["recording"]
+        self._show.done(f"{found['records']:,} records, {found['mean_arrival_rps']:,.0f} a second")
+
+    def _profile(self) -> None:
+        self._stage("profile", "copies of the job say what it sustains")
+        self._run("profile")
+        order = self._newest("profile")
+        self.outcome.capacity_rps = order["result"]["capacity_rps"]
+        known = ", ".join(
+            f"{one['mid']:,.0f} at {size}" for size, one in self.outcome.capacity_rps.items() if "mid" in one
+        )
+        self._show.done(f"{order['result']['probes']} probes; records/s and executors: {known}")
+
+    def _drill(self) -> None:
+        scene = self._scene
+        self._stage("drill", f"failures are caused on {'the live job' if scene.live_drill else 'a copy'}")
+        if scene.live_drill:
+            self._drilled({"live": True})
+            return
+        size, rate = self._job.scale_out, scene.before_rps
+        self._drilled({"scale_outs": [size], "rates_rps": [rate], "repeats": scene.drill_repeats})
+
+    def _model(self) -> None:
+        self._stage("model", "models are fitted, checked and put in charge")
+        self._paced(self._scene.speed_of_changes)  # fitting takes real time, and decisions begin with it
+        try:
+            found = self._run("model")
+        except NotReady as refused:  # a check that fails leaves the old champion in charge, if there is one
+            self._show.say(str(refused))
+            found = {}
+        for name, metadata in sorted(found.items()):
+            self._show.say(f"{name}: {metadata.get('said', '')}")
+        champions = self._office.desk.champions.champions(JOB)
+        self.outcome.models = {
+            kind: {
+                "version": version,
+                "figures": dict(champions.figures.get(kind, {})),
+                "to_make_it_firm": list(champions.provisional.get(kind, ())),
+            }
+            for kind, version in champions.versions.items()
+        }
+        for needed in ("capacity", "workload"):
+            if needed not in champions.versions:
+                raise NotReady(f"there is no {needed} model in charge: nothing can be decided")
+        count = len(champions.provisional)
+        self._show.done(
+            f"{len(champions.versions)} of {len(KINDS)} models are in charge"
+            + (f", {count} of them provisional" if count else "")
+        )
+
+    def _decide(self) -> None:
+        scene = self._scene
+        self._stage("decide", f"the load rises to {scene.after_rps:,.0f} records/s")
+        self.pilot.load(scene.after_rps, ramp_s=scene.ramp_s)
+        for _ in range(scene.most_ticks):
+            now = self.pilot.next_tick()
+            self._show.progress(None, self._reason())
+            if now.get("apply"):
+                self._show.done(str(now["apply"]["reason"]))
+                return
+        raise NotReady(f"nothing was decided in {scene.most_ticks} intervals: {self._reason()}")
+
+    def _apply(self) -> None:
+        self._stage("apply", "the decision is carried out, and seen to work")
+        quiet = 0
+        for _ in range(self._scene.most_ticks):
+            now = self.pilot.newest
+            if now.get("apply"):
+                self._carry_out()
+                quiet = 0
+            quiet = quiet + 1 if _settled(now) and self.pilot.load_is_steady else 0
+            if quiet >= QUIET_TICKS:
+                break
+            now = self.pilot.next_tick()
+            self._show.progress(None, self._reason())
+        self.pilot.acts = True
+        self._run("optimization")  # once more, with nothing to do: the picture of all decisions
+        self.outcome.evaluation = self.pilot.decided
+        size = self.pilot.newest.get("scale_out")
+        if isinstance(size, int):
+            self.outcome.headroom = self._headroom(size)
+        stands = executors(size) if isinstance(size, int) else "a size that is not known"
+        self._show.done(f"{stands}, {'seen to work' if quiet else 'not seen to work yet'}")
+
+    def _prove(self) -> None:
+        self._stage("prove", "the same failures again, which no model has seen")
+        self._paced(self._scene.speed)
+        size = self.pilot.newest.get("scale_out")
+        if not isinstance(size, int):
+            raise NotReady(f"the size of {JOB} is not known: {size}")
+        self._drilled({"scale_outs": [size], "rates_rps": [self._scene.after_rps]})
+
+    # ----------------------------------------------------------------------------------------- its parts
+
+    def _drilled(self, details: Mapping[str, Any]) -> None:
+        self._run("drill", {"ops": {"failure_drills": {"config": details}}})
+        rows = self._newest("drill")["result"]["drills"]
+        for row in rows:
+            self.outcome.drills.append({**row, "stage": "prove" if self.outcome.models else "drill"})
+        kept = sum(bool(row.get("kept")) for row in rows)
+        self._show.done(f"{kept} of {len(rows)} recovered within {self._job.recovery_target_s:.0f} s")
+
+    def _carry_out(self) -> None:
+        wanted = self.pilot.newest
+        self._run("optimization")  # in a later interval perhaps, which decides anew
+        found = self._newest("apply")
+        epoch, at_s = found["details"]["epoch"], wanted["at_s"]
+        made = [one for _, one in self._office.world.store.evaluations(JOB, since_s=at_s) if one.get("apply")]
+        ordered = next((one for one in made if one["apply"]["epoch"] == epoch), wanted)
+        why = (ordered.get("apply") or {}).get("reason", "")
+        self.outcome.changes.append({**found["result"], "why": why, "at_s": ordered.get("at_s")})
+        self._show.say(str(found["result"]["reason"]))
+
+    def _headroom(self, size: int) -> Mapping[str, Any]:
+        capacity = self._office.desk.champions.champions(JOB).capacity
+        sustained = capacity if isinstance(capacity, Unknown) else capacity.predict(size)
+        peak = (self.pilot.newest.get("forecast") or {}).get("peak") or {}
+        if isinstance(sustained, Unknown) or peak.get("mid") is None:
+            return {"unknown": sustained.reason if isinstance(sustained, Unknown) else "nothing is foreseen"}
+        return {"scale_out": size, "sustained_rps": vars(sustained), "foreseen_rps": peak["mid"]}
+
+    def _stage(self, name: str, what: str) -> None:
+        self._show.stage(name, what, number=self.stages.index(name) + 1, of=len(self.stages))
+
+    def _run(self, name: str, config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """A run of Dagster's, whose order is shown as it goes."""
+        with _shown(self._office, self._show):
+            return self._runs.job(name, JOB, config=config)
+
+    def _newest(self, what: str) -> Json:
+        orders = [one for one in self._office.desk.orders() if one["what"] == what]
+        if not orders:
+            raise NotReady(f"no order of the kind '{what}' was given")
+        return self._office.desk.order(orders[-1]["id"])
+
+    def _ticks(self, count: int, what: str) -> None:
+        for done in range(count):
+            self._show.progress(done / count, what)
+            self.pilot.next_tick()
+
+    def _reason(self) -> str:
+        instruction = self.pilot.newest.get("instruction") or {}
+        return str(instruction.get("reason", ""))
+
+    def _paced(self, speed: float) -> None:
+        if self._office.world.pace is not None:
+            self._office.world.pace.set(speed)
+
+    def _seen(self, evaluation: Json) -> None:
+        self._timeline.put(evaluation)
+
+
+class _Timeline:
+    """Evaluations as points on Dagster's timelines, written by a thread that holds nobody up.
+
+    Of those that come faster than one in TIMELINE_EVERY_S only the newest is written: the database is for one
+    writer at a time, and runs need it too.
+    """
+
+    def __init__(self, runs: Runs, store: Store) -> None:
+        self._runs, self._store = runs, store
+        self._newest: Json | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="headroom-demo-timeline", daemon=True)
+        self._thread.start()
+
+    def put(self, evaluation: Json) -> None:
+        self._newest = evaluation
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        from assets.decide import observations, recent
+
+        written: Json | None = None
+        while not self._closing.wait(TIMELINE_EVERY_S):
+            newest = self._newest
+            if newest is not None and newest is not written:
+                self._runs.observe(observations(newest, before=recent(self._store, JOB)))
+                written = newest
+
+
+def _settled(evaluation: Json) -> bool:
+    """Nothing is to be done, and what was done has been seen to work."""
+    return not evaluation.get("apply") and not evaluation.get("change") and not evaluation.get("recovering")
+
+
+@contextmanager
+def _shown(office: Office, show: Show, *, every_s: float = 0.3) -> Iterator[None]:
+    """What the orders of a run say, while the run itself keeps this thread busy."""
+    over = threading.Event()
+    before = {order["id"] for order in office.desk.orders()}
+
+    def look(read: dict[str, int]) -> None:
+        for order in office.desk.orders():
+            if order["id"] in before:
+                continue
+            known = read.get(order["id"], 0)
+            now = office.desk.order(order["id"], since=known)
+            for line in now["lines"]:
+                show.say(str(line))
+            read[order["id"]] = now["next"]
+            if now["state"] == "running":
+                show.progress(now["share"], str(now["stage"]))
+
+    def work() -> None:
+        read: dict[str, int] = {}
+        try:
+            while not over.wait(every_s):
+                look(read)
+            look(read)
+        except HeadroomError:  # it is only shown
+            return
+
+    thread = threading.Thread(target=work, name="headroom-demo-show", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

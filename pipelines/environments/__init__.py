@@ -1,0 +1,1 @@
+"""Environments: where jobs run, and the ports that belong to it."""

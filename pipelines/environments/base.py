@@ -1,0 +1,123 @@
+"""Where do jobs run, and what belongs to it: real processes of this machine, or a simulation?
+
+    with opened(settings, folder) as world: …
+
+is the one place that decides. Everything comes behind the ports, so whoever uses it does not know which.
+Whatever was started is stopped on leaving; what was running before is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from models.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
+from models.quantities import Unknown
+from profiling_jobs.experiments.copies import Surroundings
+from profiling_jobs.recording.recorded import Recorded
+from profiling_jobs.recording.request import Request
+from profiling_jobs.telemetry.spark_page import StageTime
+
+from ..processes.owner import Owner
+from ..settings.schema import JobSettings, Settings
+
+if TYPE_CHECKING:
+    from .simulated.time import Pace
+
+STORE = "headroom.sqlite"
+Say = Callable[[str], None]
+
+
+class Recording(Protocol):
+    """What copies a live topic into a folder: its name, what is asked for, whose time it is."""
+
+    def __call__(self, name: str, request: Request, *, clock: Clock, say: Say) -> Recorded: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """All ports, and how copies of a job get their records."""
+
+    kind: str
+    deployments: Deployments
+    metrics: Metrics
+    broker: Broker
+    failures: Failures
+    store: Store
+    clock: Clock
+    open_source: Callable[[str, JobSettings, str, Mapping[str, str]], Source]
+    """Job, its settings, copy, the copy's input topics -> a source that runs."""
+    forget: Callable[[str], None]
+    checkpoint: Callable[[str], str]
+    batch_began_s: Callable[[str, int], float | Unknown]
+    """Deployment and number of a batch -> when it began."""
+    record: Recording
+    stages: Callable[[str], tuple[StageTime, ...]] | None = None
+    brokers: str = ""
+    """`host:port[,host:port]` of Kafka; empty where it is simulated."""
+    own_topics: bool = True
+    """Whether topics that are missing may be made: the broker is ours."""
+    removed_jobs: tuple[str, ...] = ()
+    """Those that ran here once and are not in the settings any more; copies of them may be left."""
+    taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Held by every thread that works by the clock: simulated time stands still while it works."""
+    hurried: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Somebody waits: simulated time that goes with the wall clock may run ahead of it."""
+    owner: Owner | None = None
+    """Of the folder, where processes belong to it."""
+    flow: Callable[[str, float], None] | None = None
+    """Simulated only: a live topic -> how fast records arrive in it from now on."""
+    pace: Pace | None = None
+    """Simulated only: how fast its time passes, where that is bounded."""
+
+    def around(self, name: str, job: JobSettings) -> Surroundings:
+        """What profiling and drills of one job need."""
+        return Surroundings(
+            deployments=self.deployments,
+            metrics=self.metrics,
+            broker=self.broker,
+            store=self.store,
+            clock=self.clock,
+            open_source=lambda copy, inputs: self.open_source(name, job, copy, inputs),
+            checkpoint=self.checkpoint,
+            forget=self.forget,
+            stages=self.stages,
+            rescales_live=job.rescale == "live",
+        )
+
+    def partitions(self, plan: Plan, job: JobSettings) -> dict[str, int]:
+        """Of the live topics, by the job's names; as the settings want them where they are not there yet."""
+        there = self.broker.topics()
+        inputs = {own: there.get(topic, job.topic_partitions) for own, topic in plan.inputs.items()}
+        most = max(inputs.values())
+        return inputs | {own: there.get(topic, most) for own, topic in plan.outputs.items()}
+
+
+@contextmanager
+def opened(
+    settings: Settings,
+    folder: Path,
+    *,
+    say: Say = lambda text: None,
+    owner: Owner | None = None,
+    since_s: float | None = None,
+) -> Iterator[World]:
+    """The world of `[deployment] kind`.
+
+    `owner`: who has the folder already, and ends what runs there; otherwise it is taken, and given up on
+    leaving. `since_s`: when a simulated world begins, whose time then passes as real time does; without it,
+    as fast as it can be computed.
+    """
+    if settings.deployment.kind == "simulated":
+        from .simulated.environment import simulated
+
+        with simulated(settings, folder, since_s=since_s) as world:
+            yield replace(world, owner=owner)
+    else:
+        from .local.environment import local
+
+        with local(settings, folder, say, owner) as world:
+            yield world

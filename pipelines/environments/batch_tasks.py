@@ -1,0 +1,112 @@
+"""In how many equal tasks does a batch of this job come, so that its throughput moves in waves?
+
+    source    one task per partition of its input topics (Spark's default)
+    state     one task per state partition, where the settings say how many there are
+    n         the larger of the two, if the smaller divides it: the waves of both change at the same sizes
+
+Spark runs the tasks of a stage in ⌈tasks / executors⌉ waves, and ⌈n / k s⌉ = ⌈⌈n / s⌉ / k⌉. Otherwise each
+stage has steps of its own and no single number tells them: Unknown, and every size counts for itself.
+
+The owner learns it where it reads topics and keeps it in the store's document "partitions", so that
+decisions, searches and models count with the same number. Topics may be given more partitions while a job
+runs, so `Counting` looks again every few minutes. Simulated executors have no waves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from models.errors import HeadroomError
+from models.ports import Store
+from models.quantities import Unknown
+
+from ..settings.schema import JobSettings
+
+if TYPE_CHECKING:
+    from .base import World
+
+DOCUMENT = "partitions"
+STATE = "spark.sql.shuffle.partitions"
+NOT_READ = Unknown("the partitions were not read yet")
+AGAIN_S = 300.0  # judgement: Spark itself finds new partitions at its next batch; a broker is asked rarely
+
+
+class Counting:
+    """The tasks of every job's batches as decisions take them, told where their number changes."""
+
+    def __init__(self, world: World, jobs: Mapping[str, JobSettings], *, say: Callable[[str], None]) -> None:
+        self._world, self._jobs, self._say = world, jobs, say
+        self._read: dict[str, tuple[float, int | Unknown]] = {}
+        """Job -> when it was read, and what."""
+
+    def of(self, name: str, *, now_s: float) -> int | Unknown:
+        """Where they bound what executors can do; while the broker does not answer, what was known before."""
+        read_s, tasks = self._read.get(name, (-math.inf, NOT_READ))
+        if 0.0 <= now_s - read_s < AGAIN_S:
+            return tasks
+        before = known(self._world.store, name)
+        there = live_partitions(self._world, self._jobs[name])
+        if not isinstance(there, Unknown):
+            tasks = learnt(self._world, name, self._jobs[name], there)
+            if tasks != before and before != nobody_has_looked(name):
+                self._say(f"{name}: {_in_words(tasks)} now, {_in_words(before)} before")
+        elif name not in self._read:  # it may answer any moment
+            return before
+        self._read[name] = (now_s, tasks)
+        return tasks
+
+
+def counted(job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
+    """The tasks of a batch, from the partitions of each of its inputs."""
+    source = sum(partitions[own] for own in job.inputs)
+    declared = job.state_partitions or job.conf.get(STATE, "")
+    state = int(declared) if str(declared).isdecimal() and int(declared) else source
+    if max(source, state) % min(source, state) == 0:
+        return max(source, state)
+    return Unknown(f"{source} partitions are read and {state} keep state: their waves do not go together")
+
+
+def live_partitions(world: World, job: JobSettings) -> dict[str, int] | Unknown:
+    """Of the live topics that it reads, by the job's names."""
+    try:
+        there = world.broker.topics()
+    except HeadroomError as error:
+        return Unknown(str(error))
+    if missing := sorted({topic for topic in job.inputs.values() if topic not in there}):
+        return Unknown(f"there is no topic {', '.join(missing)} yet")
+    return {own: there[topic] for own, topic in job.inputs.items()}
+
+
+def learnt(world: World, name: str, job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
+    """The same as `counted`, written down."""
+    smooth = Unknown("simulated executors have no waves")
+    tasks = smooth if world.kind == "simulated" else counted(job, partitions)
+    said = {"unknown": tasks.reason} if isinstance(tasks, Unknown) else {"tasks": tasks}
+    document = {"schema": 1, **said}
+    if world.store.document(name, DOCUMENT) != document:
+        world.store.save_document(name, DOCUMENT, document)
+    return tasks
+
+
+def known(store: Store, name: str) -> int | Unknown:
+    """What was written down last."""
+    kept = store.document(name, DOCUMENT) or {}
+    if "tasks" in kept:
+        return int(kept["tasks"])
+    return Unknown(str(kept["unknown"])) if "unknown" in kept else nobody_has_looked(name)
+
+
+def nobody_has_looked(name: str) -> Unknown:
+    """What is known of a job at first."""
+    return Unknown(f"nobody has looked at the partitions of {name} yet")
+
+
+def if_known(tasks: int | Unknown) -> int | None:
+    """As the models take it: without a number every size counts for itself."""
+    return None if isinstance(tasks, Unknown) else tasks
+
+
+def _in_words(tasks: int | Unknown) -> str:
+    return tasks.reason if isinstance(tasks, Unknown) else f"{tasks} tasks a batch"

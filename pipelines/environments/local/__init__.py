@@ -1,0 +1,1 @@
+"""The local environment: real Kafka and Spark on this machine."""

@@ -1,0 +1,181 @@
+"""What have the executors on this machine used and done, as counters?
+
+Processor time from /proc, of each executor's JVM and its Python workers; task seconds and records from the
+driver's page. Where the driver does not answer, processor time is still known. One pass over the processes
+serves all jobs.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from models.errors import NotReady
+from models.quantities import Unknown
+from profiling_jobs.telemetry.observing import ExecutorReading
+from profiling_jobs.telemetry.process_times import ProcessTable
+from profiling_jobs.telemetry.spark_page import SparkPage, Work
+
+from ...integrations.ports import HOST
+from ...integrations.spark import BACKEND, ExecutorProcess, LocalSpark
+from ...processes.owner import Owner
+from ...processes.processes import marked
+
+PASS_S = 1.0  # judgement: jobs that are read within a second share one pass over /proc
+ANSWER_S = 3.0  # judgement: 10 ms on an idle machine
+NEW_S = 60.0  # judgement: a first task takes up to 46 s here; what is older was there before we looked
+SLOTS = 1  # what the local Spark gives every executor
+NOT_REGISTERED = Unknown("the executor has not registered with its driver yet")
+PAGE = re.compile(rb'href="(http://[^"]+)">Application Detail UI')
+Clock = Callable[[], float]
+
+
+class LocalExecutors:
+    """The executors of our jobs. Safe from several threads."""
+
+    def __init__(self, owner: Owner, spark: LocalSpark, *, clock: Clock = time.time) -> None:
+        self._owner = owner
+        self._spark = spark
+        self._clock = clock
+        self._passing = threading.Lock()
+        self._passed: tuple[float, ProcessTable, tuple[ExecutorProcess, ...]] | None = None
+        self._pages: dict[str, SparkPage] = {}
+        self._first_tasks: dict[str, float] = {}
+
+    def read(self, name: str) -> tuple[ExecutorReading, ...]:
+        """The counters of every living executor of the job's newest run."""
+        at_s, table, everybody = self._pass()
+        ours = [one for one in everybody if one.process.role == f"executor.{name}"]
+        application = max((one.application_id for one in ours), default="")
+        ours = [one for one in ours if one.application_id == application]
+        work = self._work(name, application) if ours else {}
+        asked_at_s = self._clock()
+        found = []
+        for one in ours:
+            cpu_s = table.family_cpu_s(one.process.pid, one.process.started_ticks)
+            if cpu_s is not None and not self._given_up(one, work):
+                found.append(self._reading(one, cpu_s, at_s, work, asked_at_s))
+        return tuple(found)
+
+    def processors_per_slot(self) -> float:
+        """How much of a processor a slot has when all executors of ours are busy; 1 at most."""
+        _, _, everybody = self._pass()
+        return min(1.0, len(os.sched_getaffinity(0)) / max(1, len(everybody) * SLOTS))
+
+    def page(self, name: str) -> tuple[str, str]:
+        """Address of the page of its newest run's driver, and the run's name there."""
+        ours = [one for one in self._pass()[2] if one.process.role == f"executor.{name}"]
+        if not ours:
+            raise NotReady(f"{name} has no executor yet: try again")
+        application = max(one.application_id for one in ours)
+        return self._address(application), application
+
+    def forget(self, name: str) -> None:
+        """Give the connection to the driver of a job that is gone back."""
+        page = self._pages.pop(name, None)
+        if page is not None:
+            page.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+
+    def _given_up(self, one: ExecutorProcess, work: Mapping[str, Work] | Unknown) -> bool:
+        """Whether its driver has lost it, as a frozen one that is still there as a process."""
+        known = _name(one) in self._first_tasks
+        return known and not isinstance(work, Unknown) and one.executor_id not in work
+
+    def _reading(
+        self,
+        one: ExecutorProcess,
+        cpu_s: float,
+        at_s: float,
+        work: Mapping[str, Work] | Unknown,
+        asked_at_s: float,
+    ) -> ExecutorReading:
+        name = _name(one)
+        started_at_s = ProcessTable.started_at_s(one.process.started_ticks)
+        done = work if isinstance(work, Unknown) else work.get(one.executor_id, NOT_REGISTERED)
+        if isinstance(done, Unknown):
+            first = self._first_tasks.get(name)
+            return ExecutorReading(
+                name,
+                started_at_s,
+                SLOTS,
+                at_s,
+                cpu_s,
+                asked_at_s,
+                done,
+                done,
+                done if first is None else first,
+            )
+        if done.tasks and name not in self._first_tasks:
+            # One that had tasks before we came has warmed up before, as far as we can tell.
+            new = asked_at_s - started_at_s < NEW_S
+            self._first_tasks[name] = asked_at_s if new else started_at_s
+        first_task = self._first_tasks.get(name, Unknown("the executor has not finished a task yet"))
+        return ExecutorReading(
+            name, started_at_s, done.slots, at_s, cpu_s, asked_at_s, done.task_s, done.records, first_task
+        )
+
+    def _work(self, name: str, application: str) -> Mapping[str, Work] | Unknown:
+        try:
+            page = self._pages.get(name)
+            if page is None or page.application_id != application:
+                if page is not None:
+                    page.close()
+                page = self._pages[name] = SparkPage(self._address(application), application)
+            return page.read()
+        except NotReady as error:
+            return Unknown(str(error))
+
+    def _address(self, application: str) -> str:
+        """The master links to the page of every driver."""
+        try:
+            port = json.loads((self._spark.folder / "ports.json").read_text())[1]
+            master = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+            try:
+                master.request("GET", f"/app/?appId={application}")
+                found = PAGE.search(master.getresponse().read())
+            finally:
+                master.close()
+        except (OSError, http.client.HTTPException, ValueError, IndexError) as error:
+            raise NotReady(f"the Spark master does not answer ({error})") from error
+        if found is None:
+            raise NotReady(
+                f"the Spark master shows no page of {application}: has it ended, or spark.ui.enabled off?"
+            )
+        return found[1].decode()
+
+    def _pass(self) -> tuple[float, ProcessTable, tuple[ExecutorProcess, ...]]:
+        with self._passing:
+            if self._passed is None or not 0.0 <= self._clock() - self._passed[0] < PASS_S:
+                found = tuple(
+                    ExecutorProcess(
+                        one, _option(one.command, "--executor-id"), _option(one.command, "--app-id")
+                    )
+                    for one in marked(self._owner.id)
+                    if BACKEND in one.command
+                )
+                self._passed = (self._clock(), ProcessTable.read(), found)
+                for gone in set(self._first_tasks) - {_name(one) for one in found}:
+                    self._first_tasks.pop(gone, None)
+            return self._passed
+
+
+def _name(one: ExecutorProcess) -> str:
+    return f"{one.application_id}/{one.executor_id}"
+
+
+def _option(words: tuple[str, ...], name: str) -> str:
+    with suppress(ValueError, IndexError):
+        return words[words.index(name) + 1]
+    return ""

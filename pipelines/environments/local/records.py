@@ -1,0 +1,161 @@
+"""What is remembered of the deployments of a folder, and may another one run beside them?
+
+One file per deployment, `deployments/NAME/deployment.json`, written before what it says is done. Nothing is
+kept in memory, so whoever reads the folder next knows as much.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from models.errors import Misconfigured, Unsafe
+from models.ports import Plan
+from models.quantities import executors
+from profiling_jobs import plans
+from profiling_jobs.driver.launch_file import read_json, write_json
+
+
+@dataclass(frozen=True)
+class Record:
+    """One deployment. What its driver does at this moment is not in here."""
+
+    plan: Plan
+    """`scale_out` is the declared one."""
+    wanted: Literal["running", "stopped"] = "running"
+    epoch: int = 0
+    incarnation: int = 0
+    """How often its driver was started."""
+    fruitless: int = 0
+    """Starts in a row that came to nothing and speak against the job: no broker was away, nobody ended it."""
+    progressed: bool = False
+    """Whether a batch was ever finished since it was launched."""
+    failed: bool = False
+    """It should run, and would only fail again."""
+    reason: str = ""
+    """Why it does not run, or why it was restarted last."""
+
+    @property
+    def name(self) -> str:
+        """Unique in the folder."""
+        return self.plan.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"schema": 1, **self.__dict__, "plan": plans.to_json(self.plan)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Record:
+        """What `to_json` has written."""
+        own = {key: value for key, value in data.items() if key not in ("schema", "plan")}
+        return cls(plans.from_json(data["plan"]), **own)
+
+
+class Records:
+    """All deployments of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        self._changing = threading.RLock()
+
+    def folder(self, name: str) -> Path:
+        """Where this deployment's files are."""
+        return self.root / name
+
+    def known(self, name: str) -> Record:
+        """One that must be there."""
+        record = self.find(name)
+        if record is None:
+            there = ", ".join(one.name for one in self.all()) or "none"
+            raise Misconfigured("deployment", f"there is no '{name}' here; there is {there}")
+        return record
+
+    def find(self, name: str) -> Record | None:
+        """One that may be there."""
+        path = self.folder(name) / "deployment.json"
+        data = read_json(path) if plans.NAME.fullmatch(name) else None
+        try:
+            return Record.from_json(data) if data else None
+        except (KeyError, TypeError, ValueError) as other:
+            raise Unsafe(
+                f"{path} was written by another version of Headroom ({type(other).__name__}: {other}): use "
+                "that one, or move the file aside once nothing of it runs"
+            ) from other
+
+    def all(self) -> list[Record]:
+        """Every one, by name."""
+        names = sorted(path.parent.name for path in self.root.glob("*/deployment.json"))
+        return [record for name in names if (record := self.find(name)) is not None]
+
+    def save(self, record: Record) -> Record:
+        """Durable when it returns."""
+        folder = self.folder(record.name)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(folder / "deployment.json", record.to_json())
+        return record
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Nobody else of this process reads, thinks and writes meanwhile."""
+        with self._changing:
+            yield
+
+    def change(self, name: str, **changes: Any) -> Record:
+        """Replace some of what is remembered; `scale_out` belongs to the plan."""
+        with self._changing:
+            record = self.known(name)
+            if "scale_out" in changes:
+                record = replace(record, plan=replace(record.plan, scale_out=changes.pop("scale_out")))
+            return self.save(replace(record, **changes))
+
+    def check_neighbours(self, plan: Plan) -> None:
+        """Refuse a plan that would get in the way of another deployment."""
+        for other in self.all():
+            if other.name == plan.name:
+                continue
+            plans.apart(plan, other.plan)
+            plans.apart(other.plan, plan)
+            if not plans.overlaps(plan.checkpoint, other.plan.checkpoint):
+                continue
+            if other.wanted == "running":
+                raise Unsafe(
+                    f"job.{plan.job}.checkpoint: {plan.checkpoint} is in use by {other.name}: two queries "
+                    "would destroy it; give each its own"
+                )
+            if other.plan.job != plan.job:
+                raise Misconfigured(
+                    f"job.{plan.job}.checkpoint",
+                    f"{plan.checkpoint} belongs to another query, job '{other.plan.job}': name a new folder",
+                )
+
+    def check_slots(
+        self,
+        name: str,
+        scale_out: int,
+        *,
+        slots: int,
+        coming: Mapping[str, int],
+        resting: Set[str] = frozenset(),
+    ) -> None:
+        """Refuse a scale-out that the cluster cannot give beside what the others have, or are being given.
+
+        `resting`: those that do not run and are not started again now.
+        """
+        held = {
+            other.name: max(other.plan.scale_out, coming.get(other.name, 0))
+            for other in self.all()
+            if other.wanted == "running" and not other.failed and other.name not in {name, *resting}
+        }
+        free = slots - sum(held.values())
+        if scale_out > free:
+            taken = ", ".join(f"{other} holds {count}" for other, count in held.items())
+            raise Misconfigured(
+                "spark.slots",
+                f"{executors(scale_out)} for {name} are more than the {free} free of {slots}"
+                + (f" ({taken})" if taken else "")
+                + ": raise spark.slots, or ask for fewer",
+            )

@@ -1,0 +1,1 @@
+"""The simulated environment: the twins of models.simulation behind every port."""

@@ -1,0 +1,70 @@
+"""What would a recording of a simulated topic hold? As many records as arrived, at the moments they did.
+
+Nobody has written anything into them: keys and values are empty, offsets and timestamps are exact.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from models.ports import Broker
+from profiling_jobs.recording.request import Copy, Ends, Offsets
+
+from .time import SharedCluster
+
+
+class _Offsets:
+    """One topic of the simulated broker, as a recorder asks for it."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker, self._topic = broker, topic
+
+    def starts(self) -> dict[int, int]:
+        return {part: at for (_, part), at in self._broker.starts([self._topic]).items()}
+
+    def ends(self) -> dict[int, int]:
+        return {part: at for (_, part), at in self._broker.ends([self._topic]).items()}
+
+    def at(self, at_s: float) -> dict[int, int]:
+        return {part: at for (_, part), at in self._broker.offsets_at(self._topic, at_s).items()}
+
+
+def offsets_of(broker: Broker, topic: str) -> Offsets:
+    """Where the topic stands."""
+    return _Offsets(broker, topic)
+
+
+def copier(cluster: SharedCluster, topic: str) -> Copy:
+    """What writes a range of offsets into a folder that is not there yet."""
+
+    def copy(starts: Ends, ends: Ends, target: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with cluster.turn:
+            found, now_s = cluster.topics[topic], cluster.now_s
+            times_s = np.asarray([*found.times_s, now_s])
+            reached = np.asarray([*found.ends, found.reached(now_s)])
+        parts, offsets, arrived = [], [], []
+        for part, start in starts.items():
+            own = np.arange(start, ends[part])
+            parts.append(np.full(own.size, part, dtype=np.int32))
+            offsets.append(own)
+            arrived.append(np.interp(own + 1.0, reached[:, part], times_s))
+        micros = (np.concatenate(arrived) * 1e6).astype(np.int64)
+        empty = pa.array([b""] * micros.size, type=pa.binary())
+        table = pa.table(
+            {
+                "key": empty,
+                "value": empty,
+                "timestamp": pa.array(micros, type=pa.timestamp("us", tz="UTC")),
+                "partition": np.concatenate(parts),
+                "offset": np.concatenate(offsets),
+            }
+        )
+        target.mkdir(parents=True)
+        pq.write_table(table, target / "part-0.parquet")
+
+    return copy

@@ -1,0 +1,1 @@
+"""Adapters of outside systems: Kafka, Spark, MLflow, SQLite."""

@@ -1,0 +1,253 @@
+"""What happens by itself, and what was the reason whenever nothing did?
+
+    optimization_sensor   evaluates every job once per interval; launches a run only if something must change
+    automation            fits models when there is something new to fit them to (declarative automation)
+    put_right             after a run that failed or was cancelled: gives up what it has left going on
+
+A tick of `optimization_sensor` has no effect that a second one of the same interval would repeat: an
+evaluation is made once per interval whoever asks, so previewing a tick is harmless. Its cursor only says
+which interval of each job was reported last.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import dagster as dg
+
+from assets.decide import INTERVAL_TAG, observations, recent
+from assets.metadata import sentence
+from assets.orders import ORDER_TAG, Desk, Json
+from models.errors import HeadroomError, NotReady
+from models.ports import Store
+from models.quantities import executors
+
+from ..settings import time_windows
+from ..settings.schema import JobSettings
+from .jobs import FIRST, MODEL, OPTIMIZATION, PROFILE
+
+Jobs = Mapping[str, JobSettings]
+MOST_S = 30.0  # of the 60 s after which a tick is given up; what is left of the jobs is done at the next
+IDLE_S = 30  # between ticks when there is no job
+AUTOMATION_S = 30  # judgement: a refit is not urgent, and every look at it costs a process some 100 ms
+
+
+def tick(
+    cursor: str | None,
+    jobs: Jobs,
+    desk: Desk,
+    *,
+    now_s: float,
+    before: Callable[[str], Sequence[Json]] = lambda job: (),
+) -> dg.SensorResult:
+    """Evaluate every job whose interval has not been reported yet. `before`: a job's last evaluations."""
+    reported = _reported(cursor, jobs)
+    said: list[str] = []
+    events: list[dg.AssetObservation] = []
+    runs: list[dg.RunRequest] = []
+    began_s = time.monotonic()
+    for job, settings in jobs.items():
+        interval = math.floor(now_s / settings.evaluation_interval_s)
+        if reported.get(job) == interval:
+            continue
+        if time.monotonic() - began_s > MOST_S:
+            said.append(f"{job} waits for the next tick: this one has taken {MOST_S:.0f} s")
+            continue
+        try:
+            evaluation = desk.evaluate(job)
+        except HeadroomError as error:
+            said.append(f"{job} was not evaluated: {error}")
+            continue
+        reported[job] = interval
+        events += observations(evaluation, before=before(job))
+        said.append(f"{job}: {sentence(evaluation)}")
+        runs += wanted(evaluation, settings, now_s=now_s, said=said)
+    return dg.SensorResult(
+        run_requests=runs,
+        asset_events=events,
+        cursor=json.dumps({"schema": 1, "reported": reported}),
+        # Dagster takes a reason only where no run is requested; a run says its own in its tags.
+        skip_reason=None if runs else "; ".join(said) or _waits(jobs, now_s),
+    )
+
+
+def report(instance: dg.DagsterInstance, events: Sequence[Any]) -> None:
+    """Points on the timelines; one that is there already, from a preview of this tick, is not made twice."""
+    for event in events:
+        newest = instance.fetch_observations(
+            dg.AssetRecordsFilter(asset_key=event.asset_key, asset_partitions=[event.partition]), limit=1
+        ).records
+        before = newest[0].asset_observation if newest else None
+        if before is None or before.tags.get(INTERVAL_TAG) != event.tags[INTERVAL_TAG]:
+            instance.report_runless_asset_event(event)
+
+
+def wanted(
+    evaluation: Json, settings: JobSettings, *, now_s: float, said: list[str]
+) -> Iterator[dg.RunRequest]:
+    """The runs that this evaluation asks for; each key once."""
+    job = str(evaluation["job"])
+    change = evaluation.get("apply")
+    if change:
+        yield dg.RunRequest(
+            run_key=str(change["key"]),
+            job_name=OPTIMIZATION,
+            partition_key=job,
+            tags={
+                **FIRST,
+                "headroom/job": job,
+                "headroom/apply": job,
+                "headroom/epoch": str(change["epoch"]),
+                "headroom/why": f"{change['before']} to {executors(change['to'])}: {change['reason']}"[:250],
+            },
+        )
+    for request in evaluation.get("requests") or ():
+        why = str(request["why"])
+        if request["do"] == "profile" and (no := may_not_profile(settings, now_s=now_s)):
+            said.append(f"{job} should be profiled ({why}), {no}")
+            continue
+        what = "" if request["do"] == "profile" else f":{request['model']}"
+        sizes = request.get("scale_outs")
+        yield dg.RunRequest(
+            run_key=f"{job}:{request['do']}{what}:{request['since_s']:.0f}",
+            job_name=PROFILE if request["do"] == "profile" else MODEL,
+            partition_key=job,
+            asset_selection=None
+            if request["do"] == "profile"
+            else [dg.AssetKey(f"{request['model']}_model")],
+            # Only the sizes that matter: the others are as they were.
+            run_config={"ops": {"search": {"config": {"scale_outs": list(sizes)}}}} if sizes else None,
+            tags={"headroom/job": job, "headroom/why": why[:250]},
+        )
+
+
+def may_not_profile(settings: JobSettings, *, now_s: float) -> str:
+    """Why no copy of this job is run by itself now; empty if one may be."""
+    if not settings.copyable:
+        return "but somebody else runs it: copies need `script` or `build` beside `attach = true`"
+    if settings.mode == "observe":
+        return "but mode observe only watches"
+    window = time_windows.blackout(settings, now_s)
+    return f"after the blackout {window.why}" if window else ""
+
+
+def _reported(cursor: str | None, jobs: Jobs) -> dict[str, int]:
+    """Job -> the interval that was reported last; a cursor that somebody has written over is begun anew."""
+    try:
+        data = json.loads(cursor or "{}")
+        found = data.get("reported", {}) if data.get("schema") == 1 else {}
+        return {job: int(interval) for job, interval in found.items() if job in jobs}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _waits(jobs: Jobs, now_s: float) -> str:
+    if not jobs:
+        return "headroom.toml has no [job.NAME] yet: add one, and reload this code location"
+    left = {job: one.evaluation_interval_s - now_s % one.evaluation_interval_s for job, one in jobs.items()}
+    job = min(left, key=lambda one: left[one])
+    return f"every job was evaluated in its interval; the next is {job}, in {left[job]:.0f} s"
+
+
+def optimization_sensor(
+    jobs: Jobs, launched: Mapping[str, Any], *, problem: str, left_out: Sequence[str] = ()
+) -> dg.SensorDefinition:
+    """The sensor of the control loop. `problem`: what is wrong with headroom.toml, if something is.
+
+    `left_out`: what does not come round although the file asks for it; every tick warns of it.
+    """
+    shortest = min((one.evaluation_interval_s for one in jobs.values()), default=2.0 * IDLE_S)
+
+    @dg.sensor(
+        name="optimization_sensor",
+        jobs=[launched[name] for name in (OPTIMIZATION, MODEL, PROFILE)],
+        # Twice per interval, so that a late tick leaves none out; the second one finds nothing to do.
+        minimum_interval_seconds=max(5, int(shortest / 2.0)),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Evaluates every job once per interval: a point on the timeline of `decision`, also when "
+        "nothing has to change, and a run of `optimization` when something must.",
+    )
+    def sensor(
+        context: dg.SensorEvaluationContext, desk: dg.ResourceParam[Desk], store: dg.ResourceParam[Store]
+    ) -> dg.SensorResult:
+        if problem:
+            return dg.SensorResult(skip_reason=problem)
+        for line in left_out:
+            context.log.warning(line)
+        found = tick(context.cursor, jobs, desk, now_s=time.time(), before=partial(recent, store))
+        for run in found.run_requests or ():
+            context.log.info(f"{run.run_key}: {run.tags['headroom/why']}")
+        if found.skip_reason:
+            context.log.info(found.skip_reason.skip_message or "")
+        report(context.instance, found.asset_events)
+        # A tick that carries events counts as one that did something, and its reason is not shown.
+        return dg.SensorResult(
+            run_requests=found.run_requests, cursor=found.cursor, skip_reason=found.skip_reason
+        )
+
+    return sensor
+
+
+def automation() -> dg.AutomationConditionSensorDefinition:
+    """Declarative automation, evaluated in this code: the mapping of points to jobs is ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.AutomationConditionSensorDefinition(
+            "automation",
+            target=dg.AssetSelection.all(),
+            minimum_interval_seconds=AUTOMATION_S,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            use_user_code_server=True,
+            emit_backfills=False,
+            description="Fits the models of a job when new points, drills or arrivals are there.",
+        )
+
+
+def put_right(run: dg.DagsterRun, desk: Desk) -> str:
+    """What was done about a run that has ended badly.
+
+    An order that it has left going on is given up: the owner then clears what was injected and stops the
+    copies. A change of the size is never cut in two: control completes it or goes back to the last good size,
+    which the evaluation of now sees to.
+    """
+    done: list[str] = []
+    order, job = run.tags.get(ORDER_TAG), run.tags.get("dagster/partition", "").partition("/")[0]
+    try:
+        if run.job_name == OPTIMIZATION:
+            done.append(f"{job}: {sentence(desk.evaluate(job))}")
+        elif order:
+            desk.cancel(order)
+            done.append(f"order {order} was given up: failures are cleared, copies are stopped")
+    except NotReady as gone:
+        done.append(f"nothing of it is going on any more: {gone}")
+    except HeadroomError as error:
+        done.append(f"nothing could be done: {error}")
+    return "; ".join(done) or "it has left nothing behind"
+
+
+def after_runs() -> Sequence[dg.SensorDefinition]:
+    """After a run that failed, or that somebody has ended."""
+
+    def sensor_of(name: str, status: dg.DagsterRunStatus) -> dg.SensorDefinition:
+        @dg.run_status_sensor(
+            run_status=status,
+            name=name,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            minimum_interval_seconds=15,
+            description="Gives up what the run has left going on: failures still injected, copies, changes.",
+        )
+        def put_it_right(context: dg.RunStatusSensorContext, desk: dg.ResourceParam[Desk]) -> dg.SkipReason:
+            return dg.SkipReason(put_right(context.dagster_run, desk))
+
+        return put_it_right
+
+    return [
+        sensor_of("put_right_after_failure", dg.DagsterRunStatus.FAILURE),
+        sensor_of("put_right_after_cancelling", dg.DagsterRunStatus.CANCELED),
+    ]

@@ -1,0 +1,492 @@
+"""How do Dagster's pages and daemon and MLflow's pages run beside the owner, on which addresses?
+
+Four processes, each of the owner's: one code server that loads the definitions, the web server and the daemon
+that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
+`.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
+
+Without Dagster's daemon and code server nothing is evaluated. A server that ends or no longer answers is
+started again, and so are these two when evaluations stop coming for another reason: a process that is alive
+may still be stuck. Without MLflow's the exported champions stay in charge, and the others run. What is wrong
+with one of them is said, and it is tried again, however often: no page is worth a live job.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from models.errors import HeadroomError, NotReady
+from models.quantities import Unknown
+from profiling_jobs.driver.launch_file import write_json
+
+from ..integrations.ports import HOST, answers, free_ports
+from ..settings.schema import Settings
+from .owner import Owner
+from .processes import Process
+
+PROJECT = Path(__file__).resolve().parents[2]
+HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"
+HOME = "dagster"
+ADDRESSES = f"{HOME}/pages.json"  # in the folder, for commands that link to the pages
+GRACE_S = 5.0  # judgement: nothing of theirs is lost when they are killed
+WAIT_S = 240.0  # measured: 15–45 s on a busy machine
+AGAIN_S = 5.0  # judgement: before what has ended is started anew; so much more after each start in a row …
+LONGEST_S = 60.0  # … up to this: nothing is decided meanwhile
+STEADY_S = 600.0  # judgement: what has run for so long is not ending again and again
+UNANSWERED_S = 60.0  # judgement: a busy machine keeps a server from answering for seconds, not for a minute
+ANSWER_S = 5.0
+LOOK_EVERY_S = 10.0  # judgement: whether they answer
+INTERVALS = 3  # without any evaluation: something is stuck
+SILENT_S = 120.0  # at least; measured: the daemon needs up to 90 s to see a code server that was restarted
+MOST_SILENT_S = 3600.0  # restarts that do not help become rarer, down to one an hour
+PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and somebody may have put right what was wrong
+PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
+QUIET = {
+    "DAGSTER_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # A job runner and seven workers that nobody asks for: 300 MB.
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+EVALUATING = ("code", "daemon")  # the others are only looked at
+LOCATION = "headroom"
+SENSOR = "optimization_sensor"
+Say = Callable[[str], None]
+_MAKING = threading.Lock()
+"""Both make their tables with alembic, which is for one thread at a time."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where to click."""
+
+    dagster: str
+    mlflow: str | Unknown
+
+    def to_json(self) -> dict[str, str]:
+        """Plain JSON; what does not answer is left out."""
+        return {name: at for name, at in vars(self).items() if not isinstance(at, Unknown)}
+
+
+@dataclass
+class _Page:
+    """One process that is to run."""
+
+    role: str
+    command: list[str]
+    ready: Callable[[], bool]
+    process: Process | None = None
+    problem: HeadroomError | None = None
+    """Why it was not started."""
+    starts: int = 0
+    """In a row, none of which was steady."""
+    began_s: float = 0.0
+    ended_s: float = 0.0
+    answered_s: float = 0.0
+    """When it last answered; 0 until it has, since its start."""
+    left_out: bool = False
+    """It did not answer when it was waited for."""
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+
+def dagster_home(folder: Path) -> Path:
+    """DAGSTER_HOME of this folder, with the project's dagster.yaml."""
+    home = folder / HOME
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copyfile(PROJECT / "dagster.yaml", home / "dagster.yaml")
+    return home
+
+
+def environment(folder: Path, *, file: Path, mlflow: str) -> dict[str, str]:
+    """What the definitions have to know: which file, which folder; and the user's own settings."""
+    given = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    return {
+        **given,
+        **QUIET,
+        "DAGSTER_HOME": str(folder / HOME),
+        HEADROOM_FILE: str(file),
+        HEADROOM_FOLDER: str(folder),
+        HEADROOM_PAGE: mlflow,
+    }
+
+
+class Pages:
+    """All of them, for one folder and one headroom.toml."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        settings: Settings,
+        *,
+        file: Path,
+        say: Say = lambda line: None,
+        evaluated_at_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """`evaluated_at_s`: when an evaluation was last asked for, by time.monotonic."""
+        self._owner, self._settings, self._say = owner, settings, say
+        self._evaluated_at_s = evaluated_at_s
+        self._file = file.resolve()
+        self.home = owner.folder / HOME
+        web, code, mlflow = free_ports(3)
+        self._ours = settings.mlflow.tracking_uri is None
+        self._mlflow_at = settings.mlflow.tracking_uri or f"http://{HOST}:{mlflow}"
+        self.addresses = Addresses(f"http://{HOST}:{web}", self._mlflow_at)
+        python, workspace = sys.executable, str(self.home / "workspace.yaml")
+        self._pages = {
+            "code": _Page(
+                "dagster-code",
+                [python, "-m", "dagster", "code-server", "start", "-h", HOST, "-p", str(code),
+                 "-m", "pipelines.definitions", "--location-name", LOCATION],
+                lambda: answers(code) and _code_answers(code),
+            ),
+            "web": _Page(
+                "dagster-webserver",
+                [python, "-m", "dagster_webserver", "-h", HOST, "-p", str(web), "-w", workspace],
+                lambda: _says_yes(web, "/server_info"),
+            ),
+            "daemon": _Page(
+                "dagster-daemon", [python, "-m", "dagster._daemon", "run", "-w", workspace], lambda: True
+            ),
+        }  # fmt: skip
+        if self._ours:
+            self._pages["mlflow"] = self._mlflow(mlflow)
+        self.code_port = code
+        self._wanted: list[str] = []
+        self._starting: list[threading.Thread] = []
+        self._beginning = threading.Lock()
+        self._closed = threading.Event()
+        self._looked_s = 0.0
+        self._restarts = 0
+        """In a row, because evaluations stopped coming."""
+
+    def start(self, *, daemon: bool = True) -> Pages:
+        """Start them, in threads: the tables of their databases have to be made first, by one process."""
+        wanted = [name for name in self._pages if daemon or name != "daemon"]
+        new = [name for name in wanted if name not in self._wanted]
+        self._wanted += new
+        for names, prepare in self._groups(new):
+            self._begin_all(names, prepare)
+        return self
+
+    def prepared(self) -> None:
+        """Wait until the databases are there and may be used by this process too."""
+        for thread in self._starting:
+            thread.join()
+        for page in self._pages.values():
+            if page.problem is not None:
+                raise page.problem
+
+    def wait(self, *, timeout_s: float = WAIT_S) -> Addresses:
+        """Until all that were started answer; NotReady, with the log that says why, if Dagster's do not."""
+        until = time.monotonic() + timeout_s
+        while True:
+            starting = {name: page for name in self._wanted if not _answers(page := self._pages[name])}
+            late = f"is not ready within {timeout_s:.0f} s" if time.monotonic() > until else ""
+            wrong = {name: why for name, page in starting.items() if (why := self._wrong(page, late))}
+            for name, why in wrong.items():
+                if name != "mlflow":
+                    self._leave_out("web", told=self._pages[name])
+                    raise why
+            if len(wrong) == len(starting):
+                return self._without_mlflow(wrong["mlflow"]) if wrong else self.addresses
+            time.sleep(0.2)
+
+    def watch(self) -> None:
+        """Start again what has ended or is stuck; to be called about once a second."""
+        for names, prepare in self._groups(self._wanted):
+            troubled = [page for name in names if (page := self._pages[name]).problem is not None]
+            if troubled and all(time.monotonic() - page.ended_s > PUT_RIGHT_S for page in troubled):
+                self._begin_all(names, prepare)
+        for name in self._wanted:
+            page = self._pages[name]
+            try:
+                self._look_after(name, page)
+            except (HeadroomError, OSError) as error:
+                page.starts, page.ended_s = page.starts + 1, time.monotonic()
+                self._say(f"{page.role} could not be started, which is tried again: {error}")
+        if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self._look_for_stuck()
+            self._looked_s = time.monotonic()
+
+    def close(self) -> None:
+        """End them."""
+        self._closed.set()
+        (self._owner.folder / ADDRESSES).unlink(missing_ok=True)
+        for thread in self._starting:
+            thread.join()
+        running = [page for page in self._pages.values() if page.process is not None]
+        for page in running:  # all are asked before the first one is waited for
+            if page.process is not None:
+                page.process.signal(signal.SIGTERM)
+        for page in running:
+            if page.process is not None:
+                self._owner.stop(page.process, grace_s=GRACE_S)
+                page.process = None
+
+    # ------------------------------------------------------------------------------------------- its parts
+
+    def _groups(self, names: list[str]) -> list[tuple[list[str], Callable[[], None]]]:
+        """Those of these names that have one database, and what makes its tables."""
+        dagster = [name for name in names if name != "mlflow"]
+        mlflow = [name for name in names if name == "mlflow"]
+        both = [(dagster, self._prepare_dagster), (mlflow, self._prepare_mlflow)]
+        return [(group, prepare) for group, prepare in both if group]
+
+    def _look_after(self, name: str, page: _Page) -> None:
+        if page.process is None:
+            return
+        now_s = time.monotonic()
+        if page.alive:
+            if now_s - page.began_s > STEADY_S:
+                page.starts = 0
+            if page.left_out and self._shows(name):
+                page.left_out = False
+                self._say(
+                    f"MLflow:  {self._mlflow_at}"
+                    if name == "mlflow"
+                    else f"Dagster: {self.addresses.dagster}"
+                )
+        elif not page.ended_s:
+            page.ended_s = now_s
+            meanwhile = "; nothing is evaluated or decided until it runs again" if name in EVALUATING else ""
+            self._say(f"{self._wrong(page)}{meanwhile}")
+        elif now_s - page.ended_s > min(LONGEST_S, AGAIN_S * page.starts):
+            self._say(f"{page.role} is started again")
+            self._begin(name)
+
+    def _look_for_stuck(self) -> None:
+        """Restart servers that answered once and do not any more, and what keeps evaluations from coming."""
+        for name in self._wanted:
+            page = self._pages[name]
+            if not page.alive:
+                continue
+            if not _answers(page) and page.answered_s and time.monotonic() - page.answered_s > UNANSWERED_S:
+                self._restart([name], f"{page.role} has not answered for {UNANSWERED_S:.0f} s")
+        dagster = [self._pages[name] for name in EVALUATING if name in self._wanted]
+        intervals_s = [job.evaluation_interval_s for job in self._settings.jobs.values()]
+        if len(dagster) < len(EVALUATING) or not intervals_s or not all(page.alive for page in dagster):
+            return
+        began_s, now_s = max(page.began_s for page in dagster), time.monotonic()
+        if self._evaluated_at_s() > began_s:
+            self._restarts = 0
+        silent_s = now_s - max(self._evaluated_at_s(), began_s)
+        if silent_s <= longest_silence_s(min(intervals_s), restarts=self._restarts):
+            return
+        why = f"no job was evaluated for {silent_s:.0f} s"
+        self._restarts += 1
+        if self._switched_off():
+            self._say(f"{why}: the sensor {SENSOR} was switched off on Dagster's pages; switch it on there")
+        elif self._restarts > 1:
+            self._restart(EVALUATING, why)
+        else:
+            self._restart(["daemon"] if self._pages["code"].ready() else ["code"], why)
+
+    def _restart(self, names: Sequence[str], why: str) -> None:
+        roles = " and ".join(self._pages[name].role for name in names)
+        self._say(f"{why}: {roles} {'is' if len(names) == 1 else 'are'} restarted")
+        for name in names:
+            page = self._pages[name]
+            try:
+                if page.process is not None:
+                    self._owner.stop(page.process, grace_s=GRACE_S)
+                self._begin(name)
+            except (HeadroomError, OSError) as error:  # tried again, as one that has ended by itself
+                self._say(f"{page.role} could not be restarted, which is tried again: {error}")
+
+    def _switched_off(self) -> bool:
+        """Whether a person has switched the sensor off on Dagster's pages."""
+        from dagster import DagsterInstance
+        from dagster._core.scheduler.instigation import InstigatorStatus
+
+        try:
+            with DagsterInstance.from_config(str(self.home)) as instance:
+                return any(
+                    one.instigator_name == SENSOR and one.status is InstigatorStatus.STOPPED
+                    for one in instance.all_instigator_state()
+                )
+        except Exception:  # noqa: BLE001 - its database does not answer: then a restart may help
+            return False
+
+    def _shows(self, name: str) -> bool:
+        """Whether this page shows what it is for: Dagster's needs all of its processes."""
+        (needed,) = (names for names, _ in self._groups(self._wanted) if name in names)
+        return all(_answers(self._pages[one]) for one in needed)
+
+    def _begin_all(self, names: list[str], prepare: Callable[[], None]) -> None:
+        """In a thread, after those that were begun before."""
+        before = tuple(thread for thread in self._starting if thread.is_alive())
+        for name in names:
+            self._pages[name].problem = None
+
+        def work() -> None:
+            for thread in before:
+                thread.join()
+            try:
+                with _MAKING:
+                    prepare()
+                for name in names:
+                    self._begin(name)
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                self._not_begun(names, error)
+
+        thread = threading.Thread(target=work, name="headroom-pages", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has none left
+            self._not_begun(names, error)
+            return
+        self._starting = [*before, thread]
+
+    def _not_begun(self, names: list[str], error: BaseException) -> None:
+        if isinstance(error, HeadroomError):
+            problem = error
+        else:
+            roles = ", ".join(self._pages[name].role for name in names)
+            problem = NotReady(f"{roles} could not be started: {type(error).__name__}: {error}")
+            problem.__cause__ = error
+        for name in names:
+            page = self._pages[name]
+            if not page.alive:
+                page.ended_s, page.problem = time.monotonic(), problem
+
+    def _wrong(self, page: _Page, late: str = "") -> HeadroomError | None:
+        """Why it will not answer, if that is known. `late`: what to say when nothing else is."""
+        if page.problem is not None:
+            return page.problem
+        if page.process is not None and not page.alive:
+            late = "has ended"
+        return NotReady(f"{page.role} {late}: see {self._owner.log(page.role)}") if late else None
+
+    def _leave_out(self, name: str, *, told: _Page) -> None:
+        """Where to click is said once it answers. What is wrong with `told` is said now."""
+        self._pages[name].left_out = True
+        if told.process is not None and not told.alive:
+            told.ended_s = time.monotonic()
+
+    def _without_mlflow(self, why: HeadroomError) -> Addresses:
+        self._leave_out("mlflow", told=self._pages["mlflow"])
+        self._say(f"without MLflow's pages, which are tried again: {why}")
+        return replace(self.addresses, mlflow=Unknown(str(why)))
+
+    def environment(self) -> dict[str, str]:
+        """What the definitions have to know: which file, which folder; and the user's own settings."""
+        return environment(self._owner.folder, file=self._file, mlflow=self._mlflow_at)
+
+    def prepare_home(self) -> Path:
+        """DAGSTER_HOME with the project's dagster.yaml, and a workspace that names our code server."""
+        dagster_home(self._owner.folder)
+        (self.home / "workspace.yaml").write_text(
+            "load_from:\n"
+            "  - grpc_server:\n"
+            f"      host: {HOST}\n"
+            f"      port: {self.code_port}\n"
+            f"      location_name: {LOCATION}\n"
+        )
+        return self.home
+
+    def _prepare_dagster(self) -> None:
+        """Two that make the tables of one database at once fail; the code server makes them, too."""
+        if (self.home / "workspace.yaml").exists() and self._pages["web"].process is not None:
+            return
+        self.prepare_home()
+        where = {**self.addresses.to_json(), "code_port": self.code_port}
+        write_json(self._owner.folder / ADDRESSES, {"schema": 1, "pid": os.getpid(), **where})
+        from dagster import DagsterInstance
+
+        with DagsterInstance.from_config(str(self.home)) as instance:
+            instance.get_runs_count()
+            instance.all_instigator_state()
+        self._begin("code")  # it takes longest
+
+    def _prepare_mlflow(self) -> None:
+        from ..integrations.mlflow_store import MlflowStore
+
+        with MlflowStore.of(self._settings.mlflow, self._owner.folder).reading():
+            pass
+
+    def _begin(self, name: str) -> None:
+        page = self._pages[name]
+        with self._beginning:  # a thread that prepares, or whoever watches
+            if self._closed.is_set() or page.alive:
+                return
+            page.process = self._owner.start(
+                page.role, page.command, environment=self.environment(), directory=self._file.parent
+            )
+            page.starts, page.began_s = page.starts + 1, time.monotonic()
+            page.ended_s, page.answered_s, page.problem = 0.0, 0.0, None
+
+    def _mlflow(self, port: int) -> _Page:
+        from ..integrations.mlflow_store import ARTIFACTS, DATABASE
+
+        folder = self._owner.folder
+        root = (folder / ARTIFACTS).as_uri()
+        return _Page(
+            "mlflow",
+            [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
+             "--backend-store-uri", f"sqlite:///{folder / DATABASE}", "--default-artifact-root", root,
+             "--artifacts-destination", root],
+            lambda: _says_yes(port, "/health"),
+        )  # fmt: skip
+
+
+def longest_silence_s(interval_s: float, *, restarts: int) -> float:
+    """How long no evaluation may come before something is restarted, after so many restarts in vain."""
+    return min(
+        max(INTERVALS * interval_s, SILENT_S) * 2.0**restarts, max(MOST_SILENT_S, INTERVALS * interval_s)
+    )
+
+
+def _code_answers(port: int) -> bool:
+    """Whether the code server passes a ping on to the process that has loaded the definitions.
+
+    The port alone says little: it belongs to a proxy, which outlives that process.
+    """
+    import grpc
+    from dagster._grpc.__generated__.dagster_api_pb2 import PingRequest
+    from dagster._grpc.__generated__.dagster_api_pb2_grpc import DagsterApiStub
+
+    try:
+        with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+            DagsterApiStub(channel).Ping(PingRequest(echo="ready"), timeout=ANSWER_S)
+            return True
+    except grpc.RpcError:
+        return False
+
+
+def _answers(page: _Page) -> bool:
+    if page.problem is not None or not page.ready():
+        return False
+    page.answered_s = time.monotonic()
+    return True
+
+
+def _says_yes(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def closed_quietly(pages: Pages) -> None:
+    """Whatever is wrong with them, the owner ends everything afterwards."""
+    with suppress(HeadroomError):
+        pages.close()

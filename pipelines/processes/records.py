@@ -1,0 +1,83 @@
+"""Which processes did we write down, and are the notes still true?
+
+One small file per process under `processes/`, with pid, kernel start time, boot and owner, written beside its
+name and moved there, so that a crash leaves a whole note or none. A note of another owner (the folder is a
+copy) is not ours to act on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from models.errors import NotReady
+
+from .processes import Process
+
+
+def write(folder: Path, owner: str, process: Process, *, log: Path) -> None:
+    """Note a process down."""
+    note = {
+        "schema": 1,
+        "owner": owner,
+        "boot": _boot(),
+        "pid": process.pid,
+        "started_ticks": process.started_ticks,
+        "role": process.role,
+        "command": list(process.command),
+        "log": str(log),
+        "at_s": time.time(),
+    }
+    path = _path(folder, process)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps(note))
+    partial.replace(path)
+
+
+def read(folder: Path, owner: str) -> tuple[Process, ...]:
+    """Every process that was noted down for this owner, dead ones too."""
+    try:
+        boot = _boot()
+        notes = sorted((folder / "processes").glob("*.json"))
+        found = [_process(note, owner, boot=boot) for note in notes]
+    except OSError as error:  # no file handle left, perhaps: a note that is left out would be a dead process
+        raise NotReady(f"what runs in {folder} cannot be read just now ({error}): try again") from error
+    return tuple(process for process in found if process is not None)
+
+
+def forget(folder: Path, process: Process) -> None:
+    """Strike a process off."""
+    _path(folder, process).unlink(missing_ok=True)
+
+
+def forget_all(folder: Path) -> None:
+    """Strike everything off: torn notes, and those of another owner."""
+    for note in (folder / "processes").glob("*"):
+        note.unlink(missing_ok=True)
+
+
+def _path(folder: Path, process: Process) -> Path:
+    return folder / "processes" / f"{process.role}-{process.pid}.json"
+
+
+def _process(note: Path, owner: str, *, boot: str) -> Process | None:
+    try:
+        data: dict[str, Any] = json.loads(note.read_text())
+        if data["owner"] != owner:
+            return None
+        process = Process(int(data["pid"]), int(data["started_ticks"]), data["role"], tuple(data["command"]))
+    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
+        return None
+    # Start times count from the boot: after a reboot the pair may be somebody else's.
+    return process if data.get("boot") == boot else replace(process, started_ticks=-1)
+
+
+def _boot() -> str:
+    with suppress(FileNotFoundError, PermissionError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""

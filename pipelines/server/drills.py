@@ -1,0 +1,268 @@
+"""What do the models know before a drill, may it be run, did it keep the promise, how is it told?
+
+Which drills does an order ask for, may they be run, and what came of them?
+
+On a copy, within a budget of executor-seconds; on the live job only where `allow_live_drills` says so, and
+outside every blackout. A restart of the broker hits whatever runs, so that every live job has to allow it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from models.capacity import CapacityModel
+from models.downtime import DowntimeModel
+from models.errors import Misconfigured, NotReady, Unsafe
+from models.ports import Failures, Store
+from models.quantities import FAILURE_KINDS, Unknown, counted
+from profiling_jobs.experiments import drilling, profiling_record
+from profiling_jobs.experiments.drill import Outcome, Subject
+from profiling_jobs.experiments.drill import run as run_drill
+from profiling_jobs.experiments.drill_prediction import Models
+from profiling_jobs.experiments.drilling import Drilling, DrillPlan
+from profiling_jobs.telemetry.batch_costs import EngineInputs
+from profiling_jobs.telemetry.watching import Watch
+from profiling_jobs.training import training_data
+from profiling_jobs.training.champions import Champions
+
+from ..environments import batch_tasks
+from ..environments.attached import GuardedFailures
+from ..settings import job_plans, time_windows
+from ..settings.schema import JobSettings
+from .context import Found, Means
+from .order_queue import Interrupted, Order
+
+SHARES = (0.5, 0.75)
+"""Of the capacity: what promises of three minutes allow, and a recovery long enough to see."""
+
+
+def known_models(
+    store: Store, name: str, job: JobSettings, *, champions: Champions | None = None
+) -> Models | None:
+    """The champions, or the models of what is in the store; none before the job was profiled."""
+    limit = job_plans.limit_records(job)
+    capacity: CapacityModel | Unknown
+    engine: EngineInputs | Unknown
+    if champions is not None and not isinstance(champions.capacity, Unknown):
+        capacity, engine, downtime = champions.capacity, champions.engine, champions.downtime
+    else:
+        found = profiling_record.measured(store, name)
+        overheads = profiling_record.overheads_s(store, name)
+        if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
+            return None
+        tasks = batch_tasks.if_known(batch_tasks.known(store, name))
+        capacity = CapacityModel.fit(found, tasks=tasks)
+        engine = EngineInputs(overheads, limit, job.trigger_s)
+        downtime = Unknown("there is no champion")
+    if isinstance(engine, Unknown):
+        return None
+    if isinstance(downtime, Unknown):
+        downtime = DowntimeModel.fit(
+            training_data.lessons(store.events(name), capacity=capacity, engine=engine)
+        )
+    return Models(capacity, downtime, engine.overhead_s, limit, job.trigger_s)
+
+
+def refuse_live(name: str, job: JobSettings, *, now_s: float, instead: str = "Drill a copy") -> None:
+    """Unsafe where the live job may not be hurt, or not now."""
+    if not job.allow_live_drills:
+        raise Unsafe(
+            f"job.{name}.allow_live_drills is false: the live job is not hurt. {instead}, or set it to true"
+        )
+    if (window := time_windows.blackout(job, now_s)) is not None:
+        raise Unsafe(f"{name} is in the blackout {window.why}: the live job is not hurt. {instead}, or wait")
+
+
+def kept(outcome: Outcome, *, target_s: float) -> bool:
+    """Whether it recovered within the target."""
+    return not isinstance(outcome.event, Unknown) and outcome.event.recovery_s <= target_s
+
+
+def as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
+    """One drill as JSON; a recovery that did not come is null."""
+    event, rate = outcome.event, outcome.rate_rps
+    row: dict[str, Any] = {
+        "kind": outcome.kind,
+        "scale_out": outcome.scale_out,
+        "rate_rps": None if isinstance(rate, Unknown) else rate,
+        "kept": kept(outcome, target_s=target_s),
+        "said": drilling.described(outcome),
+    }
+    if isinstance(event, Unknown):
+        return row | {"invalid": event.reason}
+    seconds = {
+        key: value if math.isfinite(value) else None for key, value in asdict(event).items() if key != "kind"
+    }
+    return row | seconds | {"details": finite(dict(outcome.details))}
+
+
+def finite(value: Any) -> Any:
+    """The same without infinities and other things that JSON does not have."""
+    if isinstance(value, Unknown):
+        return {"unknown": value.reason}
+    if isinstance(value, dict):
+        return {str(key): finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+BUDGET = "profile_budget_executor_s"
+"""Of the job: what a profile may cost, and a round of drills on a copy."""
+BROKER = "broker_restart"
+MOST_LIVE = 20  # judgement: on a copy the budget ends a series; those who use the live job have none
+
+
+def drill(means: Means, order: Order) -> Found:
+    """Every kind at every size and rate on a copy, or one after the other on the live job."""
+    name, job, details = order.job, means.job(order), order.details
+    kinds = _kinds(means, order)
+    if BROKER in kinds:
+        _refuse_under_live_jobs(means)
+    models = known_models(means.world.store, name, job, champions=means.champions.champions(name))
+    if details.get("live"):
+        refuse_live(name, job, now_s=means.world.clock.now_s())
+        asked = len(kinds) * details.get("repeats", 1)
+        if asked > MOST_LIVE:
+            raise Misconfigured(
+                "drill.repeats", f"makes {asked} drills on the live job; one order may hold {MOST_LIVE}"
+            )
+        found = _on_live(means, order, models, kinds=kinds * details.get("repeats", 1))
+    else:
+        found = _on_copy(means, order, models, kinds=kinds)
+    rows = [as_data(one, target_s=job.recovery_target_s) for one in found]
+    return {"drills": rows, "kept": bool(rows) and all(row["kept"] for row in rows)}
+
+
+def _kinds(means: Means, order: Order) -> tuple[str, ...]:
+    """What is asked for; or of what the promise covers, all that can be caused here."""
+    can, given = means.world.failures.kinds(), order.details.get("kinds")
+    kinds = tuple(means.job(order).failure_kinds if given is None else given)
+    for kind in kinds:
+        if kind not in FAILURE_KINDS:
+            raise Misconfigured("drill.kinds", f"'{kind}' is none; there is {', '.join(FAILURE_KINDS)}")
+    cannot = [kind for kind in kinds if kind not in can]
+    setting = f"job.{order.job}.failure_kinds" if given is None else "drill.kinds"
+    if cannot and (given is not None or len(cannot) == len(kinds)):
+        raise Misconfigured(
+            setting, f"'{cannot[0]}' cannot be caused here; there is {', '.join(sorted(can))}"
+        )
+    if cannot:
+        order.say(f"{', '.join(cannot)} of {setting} cannot be caused here, and is left out")
+    return tuple(kind for kind in kinds if kind in can)
+
+
+def _considerate(means: Means) -> Failures:
+    """The world's failures; what hits every job is asked for anew at the moment it is caused."""
+
+    def refuse(deployment: str, kind: str) -> None:
+        if kind == BROKER:  # a job may have been launched since the order, or its blackout have begun
+            _refuse_under_live_jobs(means)
+
+    return GuardedFailures(means.world.failures, refuse)
+
+
+def _refuse_under_live_jobs(means: Means) -> None:
+    """Unsafe while a job runs that may not be hurt; one that somebody else runs never may."""
+    world, instead = means.world, f"Leave out {BROKER}, which stops the broker of every job"
+    for name, job in means.settings.jobs.items():
+        job_plans.check_order(name, job, "drill", live=True)
+        if name in world.deployments.names():
+            refuse_live(name, job, now_s=world.clock.now_s(), instead=instead)
+
+
+def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
+    world, name, job = means.world, order.job, means.job(order)
+    template = job_plans.live_plan(name, job, folder=means.folder)
+    budget = order.details.get("budget_executor_s", job.profile_budget_executor_s)
+    plan = _planned(order, job, models, kinds=kinds, budget=budget)
+    means.wait_for_live_job(order)
+    order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
+    series = Drilling(
+        template,
+        means.around_until_blackout(order),
+        failures=_considerate(means),
+        partitions=world.partitions(template, job),
+        rules=job_plans.rules(job),
+        settings=job_plans.drill_settings(job, means.settings.spark),
+        batch_began_s=world.batch_began_s,
+        say=lambda line: order.say(line, share=len(series.outcomes) / len(plan.cells)),
+    )
+    try:
+        series.run(plan, models=models, budget_executor_seconds=budget)
+    except Interrupted as why:
+        order.say(f"{why}: the drills end here, the next ones go on from there")
+    return series.outcomes
+
+
+def _planned(
+    order: Order, job: JobSettings, models: Models | None, *, kinds: Sequence[str], budget: float
+) -> DrillPlan:
+    details = order.details
+    rates = {
+        size: tuple(map(float, details["rates_rps"]))
+        if "rates_rps" in details
+        else _usual_rates(order.job, models, size)
+        for size in details.get("scale_outs", (job.scale_out,))
+    }
+    plan = drilling.planned(
+        kinds=kinds, rates_rps=rates, repeats=details.get("repeats", 1), budget_executor_seconds=budget
+    )
+    whose = "drill.budget_executor_s" if "budget_executor_s" in details else f"job.{order.job}.{BUDGET}"
+    if not plan.cells:
+        least = min(rates) * drilling.DRILL_S
+        raise Misconfigured(whose, f"{budget:g} is not enough for one drill, which may take {least:g}")
+    if plan.left_out:
+        order.say(
+            f"{counted(plan.left_out, 'drill')} left out: the budget of {budget:,.0f} executor-seconds "
+            f"({whose}) has no room for more than {len(plan.cells)}"
+        )
+    return plan
+
+
+def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ...]:
+    capacity = Unknown(f"{name} was never profiled") if models is None else models.capacity.predict(size)
+    if isinstance(capacity, Unknown):
+        raise Misconfigured("drill.rates_rps", f"is needed, for the capacity is unknown: {capacity.reason}")
+    return tuple(share * capacity.mid for share in SHARES)
+
+
+def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
+    world, name, job = means.world, order.job, means.job(order)
+    if name not in world.deployments.names():
+        raise NotReady(f"{name} does not run here: `headroom start {name}` starts it, or drill a copy")
+    around = means.around(order)
+    found: list[Outcome] = []
+    for number, kind in enumerate(kinds):
+        window = time_windows.blackout(job, world.clock.now_s())
+        if window is not None:  # it has begun since the first one
+            order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
+            break
+        with means.drilled(name, kind) as metrics:
+            declared = world.deployments.status(name).declared_scale_out
+            if isinstance(declared, Unknown):
+                raise NotReady(declared.reason)
+            watch = Watch(
+                name,
+                scale_out=declared,
+                metrics=metrics,
+                deployments=world.deployments,
+            )
+            outcome = run_drill(
+                Subject(name, watch, "live", batch_began_s=lambda batch: world.batch_began_s(name, batch)),
+                kind,
+                failures=_considerate(means),
+                clock=around.clock,
+                settings=job_plans.drill_settings(job, means.settings.spark),
+                say=lambda line: order.say(line, share=len(found) / len(kinds)),
+            )
+        outcome = drilling.with_prediction(outcome, models)
+        drilling.keep(around, name, outcome)
+        order.say(drilling.described(outcome), share=len(found) / len(kinds))
+        found.append(outcome)
+        if outcome.not_cleared is not None:
+            raise outcome.not_cleared
+    return found

@@ -1,0 +1,77 @@
+"""What does the owner do to the live job itself: start it, stop it, change its size?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from models.errors import Misconfigured, NotReady
+from models.quantities import executors
+from profiling_jobs.control_loop import applying
+
+from ..settings import job_plans
+from ..settings.checks import default_state_partitions
+from .context import LOOK_S, Found, Means
+from .order_queue import Order
+
+START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
+
+
+def launch(means: Means, order: Order) -> Found:
+    """Start it, with its topics where the broker is ours; over when all of its executors work.
+
+    One that has failed is started anew: somebody may have corrected what was wrong.
+    """
+    world, name, job = means.world, order.job, means.job(order)
+    plan = job_plans.live_plan(name, job, folder=means.folder)
+    if name in world.deployments.names():
+        status = world.deployments.status(name)
+        if status.state != "failed":
+            order.say(f"{name} was launched before, and is {status.state}")
+            return {"launched": False, "state": status.state, "scale_out": status.declared_scale_out}
+        order.say(f"{name} has failed ({status.reason}): launching it anew")
+        world.deployments.stop(name)
+    if world.own_topics:
+        there, wanted = world.broker.topics(), world.partitions(plan, job)
+        for own, topic in (*plan.inputs.items(), *plan.outputs.items()):
+            if topic not in there and "/" not in topic:
+                order.say(f"making the topic {topic} with {wanted[own]} partitions")
+                world.broker.create(topic, partitions=wanted[own])
+    if world.kind != "simulated" and not Path(plan.checkpoint).exists():
+        most = max(world.partitions(plan, job)[own] for own in plan.inputs)
+        spark = means.settings.spark
+        for one in default_state_partitions(job, f"job.{name}", spark, topic_partitions=most):
+            order.say(f"{one.problem}; {one.fix}")
+    order.say(f"starting {name} with {executors(plan.scale_out)}")
+    world.deployments.launch(plan)
+    clock = means.clock(order)
+    until_s = clock.now_s() + START_S
+    while True:
+        status = world.deployments.status(name)
+        if status.state == "running" and status.executors_alive == plan.scale_out:
+            order.say(f"{name} runs with {executors(plan.scale_out)}")
+            return {"launched": True, "state": status.state, "scale_out": plan.scale_out}
+        if status.state == "failed":
+            raise Misconfigured(f"job.{name}", status.reason)
+        if clock.now_s() > until_s:
+            raise NotReady(f"{name} is still {status.state} after {START_S:.0f} s: {status.reason}")
+        clock.sleep(LOOK_S)
+
+
+def stop(means: Means, order: Order) -> Found:
+    """Stop it between two batches."""
+    if order.job not in means.world.deployments.names():
+        return {"stopped": False}
+    order.say(f"stopping {order.job} between two batches")
+    means.world.deployments.stop(order.job)
+    return {"stopped": True}
+
+
+def apply(means: Means, order: Order) -> Found:
+    """Carry out the change of size that control has ordered under this epoch."""
+    settings = means.control_settings(order.job)
+    loop = replace(means.loop, clock=means.clock(order))
+    epoch = order.details["epoch"]
+    done = applying.apply(order.job, epoch=epoch, settings=settings, loop=loop, holder=order.id)
+    order.say(done.reason)
+    return done.to_json()

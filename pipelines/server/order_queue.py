@@ -1,0 +1,248 @@
+"""How is a long order carried out in a thread, told about while it runs, and given up at any moment?
+
+Every order has a thread. It says lines, finds facts and looks at the clock through its `Order`; once it is
+cancelled its next look at the clock raises `Cancelled` there, once: what then puts things away may still
+sleep. Two orders that would be in each other's way are told so (`alone`), and there are never more than MOST.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from models.errors import NotReady
+from models.ports import Clock
+
+from .protocol import described
+
+MOST = 8  # judgement: each may hold a source, a driver and executors
+KEPT = 200  # orders that have ended; judgement: a day of drills and probes
+KEPT_LINES = 5000  # judgement
+SLICE_S = 1.0  # a cancelled order is asked at least so often
+JOIN_S = 60.0  # judgement: as long as a driver may take to stop between batches
+
+
+class Cancelled(BaseException):
+    """Whoever gave the order has given it up. No error: nothing that heals errors may heal this."""
+
+
+class Interrupted(BaseException):
+    """The order has to end here, and says why; what it has found is kept. No error either."""
+
+
+class Order:
+    """One order, as its thread and everybody else see it."""
+
+    def __init__(self, id: str, what: str, job: str, details: Mapping[str, Any], alone: str) -> None:
+        self.id, self.what, self.job, self.details, self.alone = id, what, job, dict(details), alone
+        self.began_s = time.time()
+        self.ended_s: float | None = None
+        self.state = "running"
+        self.error: dict[str, str] | None = None
+        self.result: Mapping[str, Any] | None = None
+        self._share: float | None = None
+        self._stage = ""
+        self._lines: list[str] = []
+        self._dropped = 0
+        self._facts: list[Mapping[str, Any]] = []
+        self._asked_to_end = threading.Event()
+        self._told = False
+        self._turn = threading.Lock()
+        self.over = threading.Event()
+
+    # ------------------------------------------------------------------------ for the thread that does it
+
+    def say(self, line: str, *, share: float | None = None) -> None:
+        """One line for whoever waits."""
+        with self._turn:
+            self._lines.append(line)
+            if len(self._lines) > KEPT_LINES:
+                self._lines.pop(0)
+                self._dropped += 1
+            self._stage = line
+            self._share = self._share if share is None else min(1.0, max(self._share or 0.0, share))
+
+    def at(self, share: float | None, stage: str = "") -> None:
+        """How far it is, without a line."""
+        with self._turn:
+            self._share, self._stage = share, stage or self._stage
+
+    def found(self, fact: Mapping[str, Any]) -> None:
+        """Something that was measured, and is in the store."""
+        with self._turn:
+            self._facts.append(dict(fact))
+
+    def check(self) -> None:
+        """Raise `Cancelled` if nobody wants it any more; once."""
+        if self._asked_to_end.is_set() and not self._told:
+            self._told = True
+            raise Cancelled
+
+    # --------------------------------------------------------------------------------- for everybody else
+
+    def cancel(self) -> None:
+        self._asked_to_end.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._asked_to_end.is_set()
+
+    def to_json(self, *, since: int | None = None) -> dict[str, Any]:
+        """As `Desk.order` says it; without `since` neither lines nor facts."""
+        with self._turn:
+            data: dict[str, Any] = {
+                "id": self.id,
+                "what": self.what,
+                "job": self.job,
+                "details": self.details,
+                "began_s": self.began_s,
+                "ended_s": self.ended_s,
+                "state": self.state,
+                "share": self._share,
+                "stage": self._stage,
+                "error": self.error,
+            }
+            if since is not None:
+                data["lines"] = self._lines[max(0, since - self._dropped) :]
+                data["next"] = self._dropped + len(self._lines)
+                data["facts"] = list(self._facts)
+                data["result"] = self.result
+            return data
+
+    def end(self, state: str, *, result: Mapping[str, Any] | None = None, error: Any = None) -> None:
+        with self._turn:
+            self.state, self.result, self.error = state, result, error
+            self.ended_s = time.time()
+            if state == "done":
+                self._share = 1.0
+        self.over.set()
+
+
+class OrderClock:
+    """The world's clock, on which a cancelled order wakes up.
+
+    So does one for which `ends` has a reason: `Interrupted` is raised there, once.
+    """
+
+    def __init__(
+        self, clock: Clock, order: Order, *, ends: Callable[[float], str] = lambda now_s: ""
+    ) -> None:
+        self._clock, self._order, self._ends = clock, order, ends
+        self._told = False
+
+    def now_s(self) -> float:
+        return self._clock.now_s()
+
+    def sleep(self, seconds: float) -> None:
+        self._check()
+        while seconds > SLICE_S:
+            self._clock.sleep(SLICE_S)
+            seconds -= SLICE_S
+            self._check()
+        self._clock.sleep(max(0.0, seconds))
+        self._check()
+
+    def _check(self) -> None:
+        self._order.check()
+        if not self._told and (why := self._ends(self._clock.now_s())):
+            self._told = True
+            raise Interrupted(why)
+
+
+class Orders:
+    """All orders of one owner."""
+
+    def __init__(self, *, taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+        """`taking_part`: held by a thread that works by the world's clock."""
+        self._taking_part = taking_part
+        self._orders: dict[str, Order] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._turn = threading.Lock()
+        self._made = 0
+        self._closed = False
+        self._mark = secrets.token_hex(3)
+
+    def begin(
+        self,
+        what: str,
+        job: str,
+        details: Mapping[str, Any],
+        work: Callable[[Order], Mapping[str, Any]],
+        *,
+        alone: str,
+    ) -> str:
+        """Carry it out in a thread from now on; its id. NotReady while another with the same `alone` runs.
+
+        The same order given again while it runs is that order: two runs that find the same change due, or one
+        that is tried again, wait for one end.
+        """
+        with self._turn:
+            if self._closed:
+                raise NotReady("the owner is stopping: nothing new is begun")
+            running = [order for order in self._orders.values() if order.state == "running"]
+            for other in running:
+                same = (other.what, other.job, other.details) == (what, job, details)
+                if same and not other.cancelled:
+                    return other.id
+                if other.alone == alone:
+                    raise NotReady(
+                        f"{other.what} of {other.job} is under way (order {other.id}): wait for its end, "
+                        "or cancel it"
+                    )
+            if len(running) >= MOST:
+                raise NotReady(f"{MOST} orders are under way: wait until one of them has ended")
+            self._made += 1
+            id = f"{what}-{job}-{self._mark}-{self._made}"
+            order = self._orders[id] = Order(id, what, job, details, alone)
+            thread = threading.Thread(target=self._carry_out, args=(order, work), name=f"headroom-{id}")
+            thread.daemon = True
+            self._threads[id] = thread
+            self._forget()
+        thread.start()
+        return id
+
+    def get(self, id: str) -> Order:
+        with self._turn:
+            if id not in self._orders:
+                raise NotReady(f"order {id} is not known here: the owner was started anew, give it again")
+            return self._orders[id]
+
+    def all(self) -> tuple[Order, ...]:
+        """The oldest first."""
+        with self._turn:
+            return tuple(self._orders.values())
+
+    def close(self, *, timeout_s: float = JOIN_S) -> tuple[str, ...]:
+        """Cancel everything and wait for it; which orders would not end in time."""
+        with self._turn:
+            self._closed = True
+            threads = dict(self._threads)
+            for order in self._orders.values():
+                order.cancel()
+        until = time.monotonic() + timeout_s
+        for thread in threads.values():
+            thread.join(max(0.0, until - time.monotonic()))
+        return tuple(id for id, thread in threads.items() if thread.is_alive())
+
+    def _carry_out(self, order: Order, work: Callable[[Order], Mapping[str, Any]]) -> None:
+        try:
+            with self._taking_part():
+                order.check()
+                result = work(order)
+            order.end("done", result=result)
+        except Cancelled:
+            order.end("cancelled", error={"kind": "NotReady", "message": f"{order.what} was cancelled"})
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks, instead of ending unseen
+            order.end("failed", error=described(error))
+        finally:
+            with self._turn:
+                self._threads.pop(order.id, None)
+
+    def _forget(self) -> None:
+        ended = [id for id, order in self._orders.items() if order.state != "running"]
+        for id in ended[: max(0, len(ended) - KEPT)]:
+            del self._orders[id]

@@ -1,0 +1,196 @@
+"""How does the owner measure what a copy of a job sustains: a whole search, or one point again?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from models import probing
+from models.errors import Misconfigured, NotReady
+from models.probing import Probe, Result
+from models.quantities import Misuse, Unknown, counted, executors
+from profiling_jobs.experiments.copies import Copies
+from profiling_jobs.experiments.probe import ProbeRun
+from profiling_jobs.experiments.profiling import Profiling
+from profiling_jobs.experiments.profiling_record import measurement, point
+from profiling_jobs.training import training_data
+from profiling_jobs.training.fitting import missing_for_decisions
+
+from ..environments import batch_tasks
+from ..settings import job_plans
+from .context import LOOK_S, Found, Means
+from .order_queue import Interrupted, Order
+
+
+def profile(means: Means, order: Order) -> Found:
+    """Search the capacity, from where the last search was interrupted."""
+    world, name, job = means.world, order.job, means.job(order)
+    template = job_plans.live_plan(name, job, folder=means.folder)
+    partitions = world.partitions(template, job)
+    tasks = batch_tasks.if_known(batch_tasks.learnt(world, name, job, partitions))
+    search = job_plans.search(name, job, means.settings.spark, tasks=tasks)
+    try:
+        if sizes := order.details.get("scale_outs"):
+            search = replace(search, scale_outs=tuple(sizes))
+        if budget := order.details.get("budget_executor_s"):
+            search = replace(search, budget_executor_seconds=budget)
+    except Misuse as wrong:
+        raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
+    search = _beside_live_jobs(search, means, order)
+    means.wait_for_live_job(order)
+    told: set[int] = set()
+
+    def progress(state: probing.State, text: str) -> None:
+        order.say(text, share=probing.progress(state).fraction)
+        for result in (*profiling.light, *state.results):
+            if id(result) not in told:
+                told.add(id(result))
+                order.found(_fact(means, name, result))
+
+    profiling = Profiling(
+        template,
+        search,
+        means.around_until_blackout(order),
+        partitions=partitions,
+        rules=job_plans.rules(job),
+        progress=progress,
+    )
+    ended = ""
+    try:
+        profiling.run()
+    except Interrupted as why:
+        ended = f"{why}: what was measured is kept, the next profile goes on from there"
+        order.say(ended)
+    state = profiling.state
+    if not ended:
+        _check_decisions_can_follow(means, name, state, tasks)
+    reached = probing.progress(state)
+    found = {
+        str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
+        for size, one in probing.estimates(state).items()
+    }
+    return {
+        "why_done": ended or state.done,
+        "text": reached.text,
+        "spent_executor_s": reached.spent_executor_seconds,
+        "probes": len(state.results),
+        "capacity_rps": found,
+    }
+
+
+def _check_decisions_can_follow(means: Means, name: str, state: probing.State, tasks: int | None) -> None:
+    """A profile after which no decision can be made is a failure; what was measured is kept."""
+    missing = missing_for_decisions(training_data.measured(means.world.store, name), tasks=tasks)
+    if not missing:
+        return
+    job = means.settings.jobs[name]
+    invalid = [result.reason for result in state.results if not result.valid]
+    if invalid:
+        missing += f"; the last of {counted(len(invalid), 'invalid probe')}: {invalid[-1]}"
+    if "budget" in (state.done or ""):
+        key, value = "profile_budget_executor_s", 2.0 * job.profile_budget_executor_s
+    else:
+        key, value = "probe_s", 2.0 * job.probe_s
+    raise Misconfigured(
+        f"job.{name}.{key}",
+        f"no decision can follow from this profile, {missing}. Set it to {value:g}, say, and profile again",
+    )
+
+
+def _beside_live_jobs(search: probing.Settings, means: Means, order: Order) -> probing.Settings:
+    """The search in the slots that no live job has or may be given: none is to wait for a copy to end.
+
+    room = slots − Σ over live jobs (its largest size where we change it, else the size that it has)
+    """
+    slots, kept = means.settings.spark.slots, {}
+    for name in set(means.world.deployments.names()) & set(means.settings.jobs):
+        job, declared = means.settings.jobs[name], means.world.deployments.status(name).declared_scale_out
+        has = 0 if isinstance(declared, Unknown) else declared
+        kept[name] = max(has, job.scale_out_max) if job.mode == "apply" else has
+    room = slots - sum(kept.values())
+    fitting = tuple(size for size in search.scale_outs if size <= room)
+    named = ", ".join(f"{name}: {count}" for name, count in sorted(kept.items()))
+    why = f"{slots - room} of {slots} slots kept for live jobs ({named})"
+    if not fitting:
+        least = search.scale_outs[0]
+        raise Misconfigured(
+            "spark.slots",
+            f"{why} leave no room for a copy of {executors(least)}, the smallest size to profile: set it to "
+            f"at least {slots - room + least}",
+        )
+    if left_out := search.scale_outs[len(fitting) :]:
+        sizes = ", ".join(map(str, left_out))
+        enough = slots - room + left_out[-1]
+        order.say(f"{sizes} executors left out: {why}; spark.slots = {enough} has room")
+    return replace(search, scale_outs=fitting, executors_at_once=room)
+
+
+def probe(means: Means, order: Order) -> Found:
+    """One probe on a copy of its own, with no search around it."""
+    world, name, job = means.world, order.job, means.job(order)
+    template = job_plans.live_plan(name, job, folder=means.folder)
+    search, around = job_plans.search(name, job, means.settings.spark), means.around(order)
+    size, rate = order.details["scale_out"], float(order.details["rate_rps"])
+    probe = Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
+    copies = Copies(template, around, partitions=world.partitions(template, job))
+    means.wait_for_live_job(order)
+    began_s = around.clock.now_s()
+    try:
+        if problems := copies.clear():
+            raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
+        order.say(f"{executors(size)} at {rate:,.0f} records/s")
+        copy = copies.launch(size)
+        run = ProbeRun(
+            probe,
+            watch=copy.watch,
+            source=copy.source,
+            clock=around.clock,
+            rules=job_plans.rules(job),
+            fresh=True,
+        )
+        steps = run.steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                result: Result = finished.value
+                break
+            around.clock.sleep(LOOK_S)
+            took = around.clock.now_s() - began_s
+            order.at(min(0.99, took / (search.warm_up_s + search.probe_s)))
+    finally:
+        for problem in copies.clear():
+            order.say(f"left behind: {problem}")
+    result = replace(result, executor_seconds=size * (around.clock.now_s() - began_s))
+    fact = _fact(means, name, result)
+    if not result.valid:
+        raise NotReady(f"the probe shows nothing: {result.reason}")
+    order.say(f"{result.verdict}, {result.value_rps:,.0f} records/s")
+    around.store.add_measurement(name, fact["key"], measurement(result), at_s=fact["at_s"])
+    order.found(fact)
+    return fact
+
+
+def _fact(means: Means, name: str, result: Result) -> dict[str, Any]:
+    probe = result.probe
+    return {
+        "fact": "probe",
+        "key": point_key(name, probe.scale_out, probe.rate_rps),
+        "number": probe.number,
+        "at_s": means.world.clock.now_s(),
+        "scale_out": probe.scale_out,
+        "rate_rps": probe.rate_rps,
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "offered_rps": result.offered_rps,
+        "throughput_rps": result.throughput_rps,
+        "standard_error_rps": result.standard_error_rps,
+        "latency_ms": result.latency_ms,
+        "duration_s": result.duration_s,
+        "executor_seconds": result.cost,
+    }
+
+
+def point_key(job: str, scale_out: int, rate_rps: float) -> str:
+    """How people name a profiling point of any job: orders/e4/r30000."""
+    return f"{job}/{point(scale_out, rate_rps)}"

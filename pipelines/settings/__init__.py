@@ -1,0 +1,1 @@
+"""Settings: the schema of headroom.toml, its loading and its checks."""

@@ -1,0 +1,254 @@
+"""Checks across the keys of headroom.toml.
+
+`of_names`, `of_job` and `of_services` yield mistakes, with which the file is not read: the path of a key and
+the problem. `concerns` yields what is read but fails later, or endangers the promise; `headroom check` and
+`headroom doctor` show it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling_jobs import triggers
+from profiling_jobs.explain.wording import kind
+from profiling_jobs.plans import COPY, FILES, PLACEHOLDER, folder_of
+
+from ..integrations import spark_conf
+from . import time_windows
+from .schema import BrokerSettings, JobSettings, Settings, SparkSettings
+
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What Kafka takes for the name of a topic."""
+
+Problems = Iterator[tuple[str, str]]
+STATE_PARTITIONS = "spark.sql.shuffle.partitions"
+SPARKS_NETWORK_TIMEOUT_S = 120.0  # spark.network.timeout where nobody sets it
+FROZEN = ("executor_freeze", "node_loss", "network_partition")
+TIMEOUT_SHARE = 0.5  # judgement: what a time-out may take of the target, so that there is room to catch up
+
+
+@dataclass(frozen=True)
+class Concern:
+    """One thing that will fail, or that endangers the promise."""
+
+    path: str
+    problem: str
+    fix: str
+    serious: bool = True
+    """False: a warning."""
+
+
+def of_names(names: Collection[str]) -> Problems:
+    """Of the names of all jobs together."""
+    for name in names:
+        if (copy := COPY.fullmatch(name)) and copy["job"] in names:
+            yield f"job.{name}", f"is what a copy of job.{copy['job']} is called: choose another name"
+
+
+def of_job(job: JobSettings, path: str) -> Problems:
+    """Of one [job.NAME]."""
+    yield from _brought(job, path)
+    yield from _topics(job, path)
+    yield from _size(job, path)
+    if job.copyable and job.longest_window_s > 0 and job.event_time is None and not _generated(job):
+        yield (
+            f"{path}.event_time",
+            "is not set, and the job has windows (longest_window_s): events replayed with their old times "
+            'would be dropped as late. Name the field that holds their time, or write "kafka-timestamp" if '
+            "the windows are on Kafka's own timestamp",
+        )
+    if not job.failure_kinds:
+        yield f"{path}.failure_kinds", "names none: a promise covers at least one kind of failure"
+    for key, problem in time_windows.mistakes(job).items():
+        yield f"{path}.{key}", problem
+
+
+def _brought(job: JobSettings, path: str) -> Problems:
+    """How the job is brought."""
+    if job.script is not None and job.build is not None:
+        yield path, "has both script and build: they are two programs, give one of them"
+    if not (job.copyable or job.attach):
+        yield path, "needs script, build or attach = true; it has none of them"
+    if not job.attach:
+        if job.executors is not None:
+            yield f"{path}.executors", "goes with attach = true; of a job that is run here it is scale_out"
+        if job.consumer_group is not None:
+            yield f"{path}.consumer_group", "goes with attach = true; what runs here commits to ours"
+        return
+    if job.checkpoint is None:
+        yield f"{path}.checkpoint", "an attached job needs the path of its checkpoint"
+    if job.mode == "apply":
+        yield f"{path}.mode", "an attached job is not ours to rescale: use observe or recommend"
+    if job.allow_live_drills:
+        yield f"{path}.allow_live_drills", "an attached job is not ours to hurt: drill a copy"
+    for cron in ("profile_cron", "drill_cron"):
+        if getattr(job, cron) is not None and not job.copyable:
+            yield f"{path}.{cron}", "copies of an attached job need its program: give script or build, too"
+
+
+def _size(job: JobSettings, path: str) -> Problems:
+    """The size it has, or begins with."""
+    if job.scale_out_min > job.scale_out_max:
+        yield (
+            f"{path}.scale_out_min",
+            f"is {job.scale_out_min}, more than scale_out_max = {job.scale_out_max}",
+        )
+        return
+    name = "executors" if job.attach else "scale_out"
+    size = getattr(job, name)
+    if size is not None and not job.scale_out_min <= size <= job.scale_out_max:
+        bounds = f"got {job.scale_out_min}, {size}, {job.scale_out_max}"
+        yield f"{path}.{name}", f"needs scale_out_min <= {name} <= scale_out_max, {bounds}"
+
+
+def _generated(job: JobSettings) -> bool:
+    return job.events is not None and job.events.startswith("generator:")
+
+
+def _topics(job: JobSettings, path: str) -> Problems:
+    if not job.inputs:
+        yield f"{path}.inputs", 'names no topic; for example {events = "orders"}'
+    topics = {own: output for own, output in job.outputs.items() if folder_of(output) is None}
+    for key, named in (("inputs", job.inputs), ("outputs", topics)):
+        for own, topic in named.items():
+            if not TOPIC.fullmatch(topic):
+                told = f"{own} = {topic!r} is no name for a topic: up to 249 of letters, digits, . _ -"
+                yield f"{path}.{key}", told
+    for topic in sorted(set(job.inputs.values()) & set(job.outputs.values())):
+        yield f"{path}.outputs", f"the topic {topic!r} is also an input"
+    for own, output in job.outputs.items():
+        if output.startswith(FILES) and not output.startswith(f"{FILES}/"):
+            yield f"{path}.outputs", f"{own} = {output!r} needs an absolute path behind {FILES}"
+
+
+def of_services(brokers: BrokerSettings, spark: SparkSettings) -> Problems:
+    """Of [brokers] and [spark]."""
+    for address in (brokers.bootstrap or "").split(",") if brokers.bootstrap else ():
+        if not re.fullmatch(r"\s*\S+:\d+\s*", address):
+            told = f"{address!r} is not of the form host:port; for example localhost:9092"
+            yield "brokers.bootstrap", told
+    if spark.heartbeat_s >= spark.network_timeout_s:
+        yield (
+            "spark.heartbeat_s",
+            f"must be well below network_timeout_s ({spark.network_timeout_s}), or Spark gives up every "
+            f"executor; got {spark.heartbeat_s}",
+        )
+
+
+def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern]:
+    """What is known of a job before anything runs. `folder`: the one that headroom.toml lies in."""
+    job, path = settings.jobs[name], f"job.{name}"
+    if job.script is not None:
+        yield from _script(job, path, folder / job.script, settings.brokers)
+    yield from _network_timeout(job, path, settings.spark)
+    yield from _batches(job, path)
+    if settings.deployment.kind != "simulated" and not job.attach:
+        yield from default_state_partitions(job, path, settings.spark)
+
+
+def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) -> Iterator[Concern]:
+    """The script is there, is called with what belongs to each copy, and has the declared trigger."""
+    if not script.is_file():
+        yield Concern(
+            f"{path}.script", f"there is no {job.script}", f"correct the path, from {script.parent}"
+        )
+        return
+    filled = {
+        found[1].partition(":")[0].removesuffix("_topic")
+        for found in map(PLACEHOLDER.search, job.args)
+        if found
+    }
+    wanted = {"input": "{input_topic}", "checkpoint": "{checkpoint}"}
+    if job.outputs:
+        wanted["output"] = "{output_topic}"
+    if brokers.bootstrap is None:
+        wanted["brokers"] = "{brokers}"
+    missing = [placeholder for what, placeholder in wanted.items() if what not in filled]
+    if missing:
+        yield Concern(
+            f"{path}.args",
+            f"lacks {', '.join(missing)}: a profiling copy runs the same script on other topics and with "
+            "another checkpoint, which it cannot be given",
+            f"let the script take them as arguments: args = [{', '.join(map(repr, missing))}]",
+        )
+    intervals_s = triggers.spelt_in(script.read_text(errors="replace"))
+    wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in intervals_s]
+    if wrong and all(wrong):
+        problem, _, fix = wrong[0].rpartition(": ")
+        yield Concern(f"{path}.trigger_s", problem, fix)
+
+
+def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:
+    """The time after which a silent executor is given up; NaN where Spark would not take the value."""
+    chosen = {**spark.conf, **job.conf}
+    if job.attach and spark_conf.SILENCE not in chosen:
+        return SPARKS_NETWORK_TIMEOUT_S
+    return spark_conf.silence_s(spark, chosen)
+
+
+def _network_timeout(job: JobSettings, path: str, spark: SparkSettings) -> Iterator[Concern]:
+    """A frozen executor is noticed only when spark.network.timeout is over."""
+    key, target_s, timeout_s = spark_conf.SILENCE, job.recovery_target_s, network_timeout_s(job, spark)
+    set_in_conf = key in {**spark.conf, **job.conf}
+    where = f"{path}.conf" if set_in_conf or job.attach else "spark.network_timeout_s"
+    if math.isnan(timeout_s):
+        yield Concern(where, f"{key} is not a duration", "write for example 20s")
+        return
+    covered = [each for each in job.failure_kinds if each in FROZEN]
+    better_s = max(5, int(target_s * TIMEOUT_SHARE / 2))
+    fix = f"spark.network_timeout_s = {better_s}"
+    if job.attach or set_in_conf:
+        fix = f'"{key}" = "{better_s}s" in the job\'s Spark configuration'
+    if timeout_s >= target_s:
+        assumed = job.attach and not set_in_conf
+        after = kind(covered[0]) if covered else "a frozen executor"
+        told = f"{key} is {timeout_s:g} s: {after} alone takes longer than the {target_s:g} s promised"
+        if assumed:
+            told += "; that is Spark's own value, the settings name no other"
+        yield Concern(where, told, fix, serious=not assumed)
+    elif timeout_s > TIMEOUT_SHARE * target_s and covered:
+        told = f"{key} is {timeout_s:g} s of the {target_s:g} s promised: little is left to catch up"
+        yield Concern(where, told, fix, serious=False)
+
+
+def _batches(job: JobSettings, path: str) -> Iterator[Concern]:
+    target_s = job.recovery_target_s
+    if 2 * job.trigger_s >= target_s:
+        yield Concern(
+            f"{path}.trigger_s",
+            f"trigger_s is {job.trigger_s:g} s: the batch that was lost and the next one take longer than "
+            f"the {target_s:g} s promised",
+            f"trigger_s below {target_s / 4:g}, or a longer recovery_target_s",
+        )
+    if job.max_lag_s is not None and job.max_lag_s >= target_s:
+        told = f"max_lag_s is {job.max_lag_s:g} s: a job that far behind has broken its promise already"
+        yield Concern(f"{path}.max_lag_s", told, f"max_lag_s below {target_s:g}", serious=False)
+    if job.max_offsets_per_trigger is None:
+        yield Concern(
+            f"{path}.max_offsets_per_trigger",
+            "max_offsets_per_trigger is not set: the first batch after a failure is one giant batch",
+            "max_offsets_per_trigger = a few batches' worth of records",
+            serious=False,
+        )
+
+
+def default_state_partitions(
+    job: JobSettings, path: str, spark: SparkSettings, *, topic_partitions: int = 0
+) -> Iterator[Concern]:
+    """The warning about Spark's 200 state partitions. `topic_partitions`: of the largest input, if known."""
+    if job.state_partitions or STATE_PARTITIONS in {**spark.conf, **job.conf}:
+        return
+    source = topic_partitions or job.topic_partitions
+    enough = source * math.ceil(job.scale_out_max / source)
+    yield Concern(
+        f"{path}.state_partitions",
+        "state_partitions is not set: a job with aggregations or joins runs Spark's 200 state tasks in every "
+        f"batch, on at most {job.scale_out_max} executors (300 records/s were measured on three), and its "
+        "first checkpoint fixes that number",
+        f"state_partitions = {enough} before the first start",
+        serious=False,
+    )

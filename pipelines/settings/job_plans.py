@@ -1,0 +1,258 @@
+"""What does a `[job.NAME]` table mean for whoever runs, profiles or drills the job?
+
+Settings in, plans and rules out; nothing is started here.
+
+What does a `[job.NAME]` table mean for the control loop, and which models does a tick find?
+
+Settings and the champions' files in, what `models.control` takes out; nothing is started here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TypeVar
+
+from models import control, probing
+from models.downtime import COLD_START_S
+from models.errors import Misconfigured, Unsafe
+from models.optimise.question import aligned_scale_outs
+from models.ports import Function, Plan, Script
+from models.promise import Promise
+from models.quantities import Misuse, Unknown
+from profiling_jobs.control_loop.context import InCharge
+from profiling_jobs.experiments import drill
+from profiling_jobs.experiments.probe import Rules
+from profiling_jobs.training.champions import Champions, path_of
+from profiling_jobs.training.model_documents import KINDS
+
+from ..integrations.spark_conf import SECRET_KEYS
+from .schema import JobSettings, Rescale, SparkSettings
+
+MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
+LAUNCH_S = 70.0  # measured: 25–45 s until a copy works, then some 30 s to settle and to come to its rate
+MAX_LAG_SHARE = 0.5  # of the target
+
+
+def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
+    """How the job itself is run, or would be: what copies of it are made from."""
+    check_copyable(name, job)
+    program = Function(job.build) if job.build else Script(str(job.script), job.args)
+    return Plan(
+        name=name,
+        job=name,
+        role="live",
+        program=program,
+        scale_out=job.scale_out,
+        inputs=dict(job.inputs),
+        outputs=dict(job.outputs),
+        checkpoint=job.checkpoint or str(folder.resolve() / "checkpoints" / name),
+        trigger_s=job.trigger_s,
+        max_offsets_per_trigger=job.max_offsets_per_trigger,
+        state_partitions=job.state_partitions,
+        conf=dict(job.conf),
+        side_effects=job.profiling_side_effects,
+    )
+
+
+def changed(launched: Plan, today: Plan) -> tuple[str, ...]:
+    """Which settings of a job were edited since it was launched; its size is control's to change."""
+    others = {"program": "script or build", "side_effects": "profiling_side_effects"}
+    return tuple(
+        others.get(field.name, field.name)
+        for field in fields(Plan)
+        if field.name != "scale_out" and getattr(launched, field.name) != getattr(today, field.name)
+    )
+
+
+def check_copyable(name: str, job: JobSettings) -> None:
+    """Refuse to copy a program that is not here."""
+    if not job.copyable:
+        raise Misconfigured(
+            f"job.{name}.attach",
+            "somebody else runs this job, and its program is not here: give `script` or `build` beside it to "
+            "profile and drill copies",
+        )
+
+
+def check_order(name: str, job: JobSettings, what: str, *, live: bool = False) -> None:
+    """Refuse what is never done to a job of somebody else, before anything is begun."""
+    if not job.attach:
+        return
+    forbidden = {"launch": "started", "stop": "stopped", "apply": "rescaled"}
+    if live:
+        forbidden["drill"] = "hurt"
+    if what in forbidden:
+        raise Unsafe(f"job.{name}.attach = true: somebody else runs it, so it is not {forbidden[what]} here")
+    if what in ("profile", "probe", "drill"):
+        check_copyable(name, job)
+
+
+def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
+    """What a probe has to know of the job."""
+    return Rules(
+        longest_window_s=job.longest_window_s,
+        warm_up_s=job.warm_up_s,
+        trigger_s=job.trigger_s,
+        limit_records=job.max_offsets_per_trigger,
+        sample_s=sample_s,
+    )
+
+
+def search(
+    name: str, job: JobSettings, spark: SparkSettings, *, tasks: int | None = None
+) -> probing.Settings:
+    """What a search is asked to do. `tasks`: of a batch, where they bound what executors can do."""
+    sizes = job.profile_scale_outs or _usual_sizes(job, tasks)
+    stepped = job.strategy == "stepped"
+    try:
+        return probing.Settings(
+            scale_outs=sizes,
+            warm_up_s=max(job.warm_up_s, job.longest_window_s) + LAUNCH_S,
+            probe_s=job.probe_s,
+            strategy=job.strategy,
+            first_rate_rps=job.profile_first_rps if stepped else None,
+            increment_rps=job.profile_step_rps if stepped else None,
+            first_guess=None if stepped else job.profile_guess_rps,
+            most_probes=job.profile_most_probes,
+            budget_executor_seconds=job.profile_budget_executor_s,
+            tasks=tasks,
+            parallel=job.profile_parallel,
+            executors_at_once=spark.slots,
+        )
+    except Misuse as wrong:
+        raise Misconfigured(f"job.{name}.profile_scale_outs", str(wrong)) from wrong
+
+
+def _usual_sizes(job: JobSettings, tasks: int | None) -> tuple[int, ...]:
+    """Spread evenly over those that can do more than the ones below them, which decisions choose from."""
+    sizes = aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks)
+    spread = probing.grid_scale_outs(1, len(sizes), min(MOST_SIZES, len(sizes)))
+    return tuple(sizes[number - 1] for number in spread)
+
+
+def max_lag_s(job: JobSettings) -> float:
+    """Lag beyond which the job is behind."""
+    return MAX_LAG_SHARE * job.recovery_target_s if job.max_lag_s is None else job.max_lag_s
+
+
+def drill_settings(job: JobSettings, spark: SparkSettings) -> drill.Settings:
+    """How its drills are judged, and what is written down with them."""
+    return drill.Settings(
+        max_lag_s=max_lag_s(job),
+        trigger_s=job.trigger_s,
+        longest_s=max(300.0, 3.0 * job.recovery_target_s),
+        recorded={
+            "spark.network.timeout": f"{spark.network_timeout_s}s",
+            "spark.executor.heartbeatInterval": f"{spark.heartbeat_s}s",
+            "executor_memory_mb": str(spark.executor_memory_mb),
+            "slots": str(spark.slots),
+            **{
+                key: "(redacted)" if re.search(SECRET_KEYS, key) else value
+                for key, value in {**spark.conf, **job.conf}.items()
+            },
+        },
+    )
+
+
+def limit_records(job: JobSettings) -> float:
+    """Largest batch; inf without a limit."""
+    return math.inf if job.max_offsets_per_trigger is None else float(job.max_offsets_per_trigger)
+
+
+Found = TypeVar("Found")
+BACK_TO_BACK_S = 10.0  # a batch of a job without a trigger interval; control's own default
+ENDING_S = 60.0  # a restart first waits so long for the batch in hand, then for its executors
+EFFECT_S = {"live": control.Settings.effect_s, "restart": ENDING_S + COLD_START_S}
+"""Until a change works."""
+SCALE_TIMEOUT_S = SparkSettings().scale_timeout_s
+
+
+def control_settings(
+    name: str,
+    job: JobSettings,
+    *,
+    tasks: int | None = None,
+    scale_timeout_s: float = SCALE_TIMEOUT_S,
+) -> control.Settings:
+    """What control agrees to. `tasks`: partitions, where they bound what an executor can do.
+
+    A change has not failed before whoever carries it out may give it up, after `scale_timeout_s`.
+    """
+    path: Rescale = "restart" if job.attach else job.rescale
+    try:
+        return control.Settings(
+            promise=Promise(job.recovery_target_s, job.confidence),
+            min_scale_out=job.scale_out_min,
+            max_scale_out=job.scale_out_max,
+            candidates=aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks),
+            mode=job.mode,
+            path=path,
+            only_commits=job.attach,
+            interval_s=job.evaluation_interval_s,
+            failure_kinds=job.failure_kinds,
+            latency_bound_ms=job.latency_bound_ms,
+            max_step_out=job.step_out,
+            max_step_in=job.step_in,
+            scale_in_window_s=job.scale_in_window_s,
+            cooldown_in_s=min(job.scale_in_window_s, control.Settings.cooldown_in_s),
+            trigger_s=job.trigger_s or BACK_TO_BACK_S,
+            max_lag_s=job.max_lag_s,
+            effect_s=EFFECT_S[path],
+            take_effect_s=max(control.Settings.take_effect_s, scale_timeout_s + ENDING_S),
+        )
+    except Misuse as wrong:
+        raise Misconfigured(f"job.{name}.{wrong.argument}", wrong.problem) from wrong
+
+
+class ChampionsInCharge:
+    """The champions of the jobs, read anew only when one of their files has changed."""
+
+    def __init__(self, folder: Path, jobs: Callable[[], Mapping[str, JobSettings]]) -> None:
+        self._folder, self._jobs = folder, jobs
+        self._known: dict[str, tuple[object, Champions]] = {}
+
+    def __call__(self, job: str) -> InCharge:
+        """What a tick of this job uses."""
+        settings, champions = self._jobs()[job], self.champions(job)
+        models = champions.models(limit_records=limit_records(settings), trigger_s=settings.trigger_s)
+        if not settings.copyable:
+            models = replace(
+                models,
+                capacity=_with_its_program(job, models.capacity),
+                engine=_with_its_program(job, models.engine),
+            )
+        return InCharge(
+            models=models,
+            forecaster=champions.forecaster,
+            forecaster_until_s=champions.forecaster_until_s,
+            versions=champions.versions,
+            provisional=champions.provisional,
+            seed=champions.seed,
+        )
+
+    def champions(self, job: str) -> Champions:
+        """As they lie on the disk."""
+        stamp = tuple(_stamp(path_of(self._folder, job, kind)) for kind in KINDS)
+        before = self._known.get(job)
+        if before is None or before[0] != stamp:
+            before = self._known[job] = (stamp, Champions.load(self._folder, job))
+        return before[1]
+
+
+def _with_its_program(job: str, found: Found) -> Found | Unknown:
+    """What profiling would tell of a job that somebody else runs: say what it takes."""
+    if not isinstance(found, Unknown):
+        return found
+    return Unknown(f"{found.reason}, which needs its program: give job.{job}.script or build beside attach")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | Unknown:
+    try:
+        found = path.stat()
+    except OSError:
+        return Unknown("it is not there")
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,263 @@
+"""Have the forecasts been right lately, at the horizon in use, and who should forecast now?
+
+Every tick remembers its forecast, and scores those whose horizon is over (`models.accuracy`). Forecasts that
+overlap share their errors, so misses count once per horizon: after MISSES of them in a row the champion is
+not believed any more, the best naive forecast takes its place in the same tick, and a refit is asked for.
+
+The row is of champions, one after the other. A routine refit (hourly) does not end it: it is the same way of
+forecasting with an hour more of data, four horizons of 900 s last longer than that hour, and a better one
+ends the row with its first hit. Only what comes while a stand-in is in charge, as was asked, begins anew.
+
+How fast have records arrived of late, on the grid that forecasts use?
+
+Cell k holds the mean rate over [k·step, (k + 1)·step), epoch seconds. A cell is added once it is over, and
+never changed; what nobody has read is missing, not zero. The newest day is kept with the control state, so
+that a forecast goes on after a restart as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from models import codec
+from models.accuracy import Issued, Score, score
+from models.arguments import Array
+from models.quantities import Json, Misuse, Unknown
+from models.series import Grid
+from models.workload import Forecast, Forecaster
+from models.workload.forecaster import naive_forecaster
+
+from ..telemetry.timeline import Timeline
+
+MOST_CELLS = 2880  # judgement: a day at 30 s; enough to see what the champion is told after a restart
+AHEAD = 2  # cells; judgement: a clock that is kept in step is not set back by so much
+DIGITS = 6  # of a rate; its noise is far larger
+FIT_STEPS_S = (10.0, 20.0, 30.0, 60.0)
+STEPS_A_HORIZON = 9  # judgement: the load is predicted in ninths of the horizon, 30 s of 270 s
+FEWEST_RATES = 12  # of a fit; judgement: the level is then known to a third of one value's noise
+
+
+def forecast_step_s(horizon_s: float) -> float:
+    """The step of a forecast over this horizon."""
+    return max((s for s in FIT_STEPS_S if s * STEPS_A_HORIZON <= horizon_s), default=FIT_STEPS_S[0])
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Consecutive cells, the oldest first; NaN where nothing was read."""
+
+    step_s: float
+    first: int
+    """The number of the first cell."""
+    values: tuple[float, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The number of the next cell."""
+        return self.first + len(self.values)
+
+    @property
+    def end_s(self) -> float:
+        """Until when the rates are known."""
+        return self.end * self.step_s
+
+    @property
+    def known_s(self) -> float:
+        """How many seconds of the rates were seen."""
+        return self.step_s * sum(not math.isnan(rate) for rate in self.values)
+
+    @property
+    def grid(self) -> Grid:
+        """As `models.series` reads it."""
+        return Grid(self.first * self.step_s, self.step_s, np.asarray(self.values))
+
+    def since(self, cell: int) -> Array:
+        """The rates from this cell on; missing where they are no longer, or not yet, kept."""
+        if cell >= self.end:
+            return np.empty(0)
+        missing = max(0, self.first - cell)
+        return np.concatenate((np.full(missing, np.nan), self.values[max(0, cell - self.first) :]))
+
+    def grown(self, timeline: Timeline, *, until_s: float) -> Rates:
+        """With every cell that was over by then, and none that only a clock gone ahead can have added."""
+        end = math.floor(until_s / self.step_s)
+        if self.end - end > AHEAD:
+            return Rates(self.step_s, min(self.first, end), self.values[: max(0, end - self.first)])
+        if end <= self.end:
+            return self
+        begin = max(self.end, end - MOST_CELLS)
+        new = tuple(self._read(timeline, cell) for cell in range(begin, end))
+        values = (*self.values, *new) if begin == self.end else new
+        return Rates(self.step_s, end - min(len(values), MOST_CELLS), values[-MOST_CELLS:])
+
+    def _read(self, timeline: Timeline, cell: int) -> float:
+        rate = timeline.arrival_rps(cell * self.step_s, (cell + 1) * self.step_s)
+        return math.nan if isinstance(rate, Unknown) else float(f"{rate:.{DIGITS}g}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; null is missing."""
+        values = [None if math.isnan(v) else v for v in self.values]
+        return {"step_s": self.step_s, "first": self.first, "values": values}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """What `to_json` wrote."""
+        values = tuple(math.nan if v is None else float(v) for v in data["values"])
+        return cls(float(data["step_s"]), int(data["first"]), values)
+
+    @classmethod
+    def begin(cls, *, step_s: float, at_s: float) -> Self:
+        """No cell yet; the first is the one that this moment lies in."""
+        if not step_s > 0.0:
+            raise Misuse("step_s", f"must be > 0, got {step_s}")
+        return cls(step_s, math.floor(at_s / step_s))
+
+
+MISSES = 4
+"""A calibrated 90 % interval misses one horizon in ten by chance, four in a row one in ten thousand: at 320
+horizons a day (270 s each) once a month for nothing. Three would be every third day; five take 23 minutes."""
+MATERIAL = 0.02
+"""Of the highest rate observed: what lies closer is no miss, however narrow the interval was. As for the
+winner of a back-test, a fiftieth is not visible in any decision (judgement)."""
+OUTSTANDING = 12  # judgement: forecasts remembered per horizon; at a long horizon not every tick's
+ASK_AGAIN_S = 3600.0  # judgement: a refit that was refused has an hour of new data by then
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One forecast whose horizon is over."""
+
+    made_at_s: float
+    by: str
+    score: Score
+
+    @property
+    def missed(self) -> bool:
+        """Did it miss by anything that matters?"""
+        found = self.score
+        peak, highest = found.peak, found.highest_rps
+        outside = max(peak.low - highest, highest - peak.high, 0.0)
+        return found.missed and max(found.mae_rps, outside) > MATERIAL * highest
+
+    def to_json(self) -> dict[str, Any]:
+        """As the evaluation shows it."""
+        found = self.score
+        return {
+            "made_at_s": self.made_at_s,
+            "by": self.by,
+            "missed": self.missed,
+            "why": list(found.misses),
+            "mae_rps": found.mae_rps,
+            "naive_mae_rps": found.naive_mae_rps,
+            "coverage": found.coverage,
+            "highest_rps": found.highest_rps,
+        }
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is remembered of the forecasts made."""
+
+    version: int = 0
+    """The champion's."""
+    issued: tuple[tuple[str, Issued], ...] = ()
+    """Who made it, and the forecast, oldest first."""
+    misses: int = 0
+    """In a row, of whoever was champion, each horizon counted once."""
+    counted_until_s: float = -math.inf
+    instead: str = ""
+    """Why the best naive forecast is in charge, if it is."""
+    since_s: float = math.inf
+    """Since when it is, or since when the refit was asked for again."""
+
+    def under(self, version: int) -> Scoring:
+        """The same under another champion, or a new beginning if that is the refit that was asked for."""
+        if version == self.version:
+            return self
+        return Scoring(version=version) if self.instead else replace(self, version=version)
+
+    def settled(self, rates: Rates) -> tuple[Scoring, tuple[Scored, ...]]:
+        """With every forecast scored whose horizon is over; which they were.
+
+        What a clock gone ahead has made later than the newest rate would keep others from being made.
+        """
+        kept, scored, state = [], [], self
+        if self.counted_until_s > rates.end_s + 1e-6:
+            state = replace(self, counted_until_s=-math.inf)
+        for by, issued in self.issued:
+            if issued.made_at_s > rates.end_s + 1e-6:
+                continue
+            if issued.over_at_s > rates.end_s + 1e-6:
+                kept.append((by, issued))
+                continue
+            found = score(issued, made_at_s=issued.made_at_s, actual=rates.grid)
+            if not isinstance(found, Unknown):
+                scored.append(Scored(issued.made_at_s, by, found))
+                state = state._counted(scored[-1], until_s=issued.over_at_s)
+        return replace(state, issued=tuple(kept)), tuple(scored)
+
+    def judged(self, now_s: float) -> Scoring:
+        """With the champion relieved if it has missed too often, and a new request when that was long ago."""
+        if self.instead:
+            return self if 0.0 <= now_s - self.since_s < ASK_AGAIN_S else replace(self, since_s=now_s)
+        if self.misses < MISSES:
+            return self
+        why = f"the champion missed {self.misses} horizons in a row"
+        return replace(self, instead=why, since_s=now_s)
+
+    def made(self, forecast: Forecast, *, by: str, from_s: float) -> Scoring:
+        """With this forecast remembered, unless one was made a moment ago."""
+        newest_s = self.issued[-1][1].made_at_s if self.issued else -math.inf
+        if from_s - newest_s < max(forecast.horizon_s / OUTSTANDING, 1e-6):
+            return self
+        return replace(self, issued=(*self.issued, (by, Issued.of(forecast, made_at_s=from_s))))
+
+    def _counted(self, scored: Scored, *, until_s: float) -> Scoring:
+        if scored.by != "champion" or scored.made_at_s < self.counted_until_s:
+            return self
+        return replace(self, misses=self.misses + 1 if scored.missed else 0, counted_until_s=until_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "version": self.version,
+            "issued": [[by, _digits(codec.to_json(issued))] for by, issued in self.issued],
+            "misses": self.misses,
+            "counted_until_s": self.counted_until_s,
+            "instead": self.instead,
+            "since_s": self.since_s,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """What `to_json` wrote."""
+        issued = tuple((str(by), codec.from_json(Issued, each)) for by, each in data["issued"])
+        return cls(**{**data, "issued": issued})
+
+
+def periods_of(forecaster: Forecaster) -> tuple[int, ...]:
+    """The periods that the champion's back-test knew, in steps."""
+    names = [name.split() for name in forecaster.backtest if name.startswith("seasonal naive ")]
+    return tuple(int(words[-1]) for words in names if words[-1].isdigit())
+
+
+def stand_in(champion: Forecaster, rates: Rates) -> Forecaster | Unknown:
+    """The best naive forecaster for the champion's horizon, on what was seen live."""
+    return naive_forecaster(
+        rates.grid.values,
+        step_s=champion.step_s,
+        steps=champion.steps,
+        periods=periods_of(champion),
+        seed=champion.seed,
+    )
+
+
+def _digits(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Six digits are plenty for what is compared with noisy rates."""
+    short = {name: [float(f"{v:.6g}") for v in data[name]] for name in ("mid", "low", "high")}
+    return {**data, **short}

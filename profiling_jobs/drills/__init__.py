@@ -1,1 +1,0 @@
-"""How long does the job take to come back when something fails?"""

@@ -1,0 +1,1 @@
+"""Experiments on copies of a job: probes that measure capacity, drills that measure recovery."""

@@ -1,0 +1,228 @@
+"""How does a job run a second time without anybody noticing, and without leaving anything behind?
+
+A *profiling copy* has a name, topics and a checkpoint of its own, and a source that fills its input. What it
+is going to need is written down in the store before it is made, so that whoever comes after a crash stops it
+and deletes its topics (`Copies.clear`, `clear_left_over`). Nothing is deleted that is not written down there.
+
+A name that is in use, by a job or by its checkpoint, is passed over.
+
+A copy that has done its part is given the next size under its running query, where the job may be rescaled
+so: a driver and a source less to be started, which is half of what a short probe takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from models.errors import HeadroomError, Misconfigured, NotReady
+from models.ports import Broker, Clock, Deployments, Metrics, Plan, Query, Source, Store
+
+from ..plans import FILES, folder_of
+from ..telemetry.spark_page import StageTime
+from ..telemetry.watching import Watch
+
+DOCUMENT = "copies"
+PREFIX = "headroom."
+BESIDE = ".files"  # behind the name of a copy's checkpoint: where it writes what is not for a topic
+KEPT_S = 3600.0  # judgement: longer than any copy lags; by days it would fill the disks of your brokers
+AGAIN = 3  # judgement: a broker that restarts is back by then; each try has its own patience
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where copies run, and what they are measured with."""
+
+    deployments: Deployments
+    metrics: Metrics
+    """Asked by nobody else meanwhile."""
+    broker: Broker
+    store: Store
+    clock: Clock
+    open_source: Callable[[str, Mapping[str, str]], Source]
+    """Copy's name and its input topics (the job's name -> topic) -> a source that runs, at a low rate."""
+    checkpoint: Callable[[str], str]
+    """Copy's name -> a place for its checkpoint that nobody else uses."""
+    forget: Callable[[str], None] = lambda name: None
+    """Remove what is left of a stopped copy: its source if that still runs, its record, its checkpoint.
+    A copy that never came so far is not an error."""
+    stages: Callable[[str], tuple[StageTime, ...]] | None = None
+    """Copy's name -> the stages of its newest batches, where they can be read."""
+    rescales_live: bool = True
+    """Whether a copy may change its size under its running query."""
+
+
+@dataclass
+class Copy:
+    """One copy that runs."""
+
+    plan: Plan
+    source: Source
+    watch: Watch
+    measured: bool = False
+    """Whether a probe has been run on it at its size already: it is warm."""
+    rescaled: int = 0
+    """How often."""
+
+
+class Copies:
+    """The copies of one job, made from one plan."""
+
+    def __init__(
+        self, template: Plan, around: Surroundings, *, partitions: Mapping[str, int], purpose: str = "p"
+    ) -> None:
+        """`partitions`: by the job's names for its topics; those of the live topics, or capacity differs."""
+        for name in (*template.inputs, *template.outputs):
+            if name not in partitions:
+                raise Misconfigured(f"job.{template.job}", f"the partitions of '{name}' are not known")
+        self._template, self._around, self._partitions = template, around, partitions
+        self._purpose = purpose
+        self._running: dict[str, Copy] = {}
+
+    @property
+    def running(self) -> tuple[Copy, ...]:
+        """Those that were launched and not stopped."""
+        return tuple(self._running.values())
+
+    def sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
+        """A copy of this size: the spare one, if need be rescaled; or a new one in its place."""
+        if spare is None:
+            return self.launch(scale_out)
+        if spare.plan.scale_out == scale_out:
+            return spare
+        if self._around.rescales_live:
+            with suppress(HeadroomError):  # whatever is the matter with it, a new one has not got it
+                self._rescale(spare, scale_out)
+                return spare
+        with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
+            self.stop(spare)
+        return self.launch(scale_out)
+
+    def launch(self, scale_out: int) -> Copy:
+        """One more copy. What fails on the way is taken back."""
+        around, job = self._around, self._template.job
+        document = _document(around.store, job)
+        number = document["made"] + 1
+        while _in_use(name := f"{job}-{self._purpose}{number}", around):
+            number += 1
+        inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
+        checkpoint = around.checkpoint(name)
+        outputs = {}
+        for own, live in self._template.outputs.items():
+            folder = f"{checkpoint}{BESIDE}/{own}"
+            kept = folder if folder_of(live) == live else f"{FILES}{folder}"
+            outputs[own] = f"{PREFIX}{name}.out.{own}" if folder_of(live) is None else kept
+        plan = replace(
+            self._template,
+            name=name,
+            role="profile",
+            scale_out=scale_out,
+            inputs=inputs,
+            outputs=outputs,
+            checkpoint=checkpoint,
+        )
+        topics = [*inputs.items(), *((own, to) for own, to in outputs.items() if folder_of(to) is None)]
+        document["made"] = number
+        document["copies"][name] = [topic for _, topic in topics]
+        around.store.save_document(job, DOCUMENT, document)
+        try:
+            for own, topic in topics:
+                around.broker.create(topic, partitions=self._partitions[own], kept_s=KEPT_S)
+            around.deployments.launch(plan)  # first: its driver starts while the source does
+            source = around.open_source(name, inputs)
+        except BaseException:
+            with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
+                _discard(job, name, around)
+            raise
+        copy = self._running[name] = Copy(plan, source, self._watch(plan))
+        return copy
+
+    def stop(self, copy: Copy) -> None:
+        """End it and everything that belongs to it."""
+        name = copy.plan.name
+        self._running.pop(name, None)
+        try:
+            copy.source.stop()
+        finally:
+            _discard(self._template.job, name, self._around)
+
+    def clear(self) -> tuple[str, ...]:
+        """Stop every copy that is written down, of this run or of an earlier one; what would not go.
+
+        Goes on whatever happens on the way: what would not go stays written down for the next time.
+        """
+        problems = []
+        for copy in self.running:
+            try:
+                self.stop(copy)
+            except HeadroomError as error:
+                problems.append(f"{copy.plan.name}: {error}")
+        _, left = clear_left_over(self._template.job, self._around)
+        return (*problems, *left)
+
+    def _rescale(self, copy: Copy, scale_out: int) -> None:
+        copy.rescaled += 1
+        self._around.deployments.scale(copy.plan.name, scale_out, epoch=copy.rescaled)
+        copy.plan = replace(copy.plan, scale_out=scale_out)
+        copy.watch, copy.measured = self._watch(copy.plan), False
+
+    def _watch(self, plan: Plan) -> Watch:
+        around = self._around
+        return Watch(
+            plan.name, scale_out=plan.scale_out, metrics=around.metrics, deployments=around.deployments
+        )
+
+
+def clear_left_over(job: str, around: Surroundings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Stop every copy of this job that is written down, whoever made it: which went, what would not go."""
+    gone, problems = [], []
+    for name in _document(around.store, job)["copies"]:
+        try:
+            _discard(job, name, around)
+            gone.append(name)
+        except HeadroomError as error:
+            problems.append(f"{name}: {error}")
+    return tuple(gone), tuple(problems)
+
+
+def _in_use(name: str, around: Surroundings) -> bool:
+    """Whether somebody is called so, or was: the job `orders-p1` is no copy of the job `orders`."""
+    return _launched_as(name, around) is not None or Path(around.checkpoint(name)).exists()
+
+
+def _launched_as(name: str, around: Surroundings) -> Query | None:
+    try:
+        return around.deployments.plan(name)
+    except Misconfigured:
+        return None
+
+
+def _discard(job: str, name: str, around: Surroundings) -> None:
+    document = _document(around.store, job)
+    plan = _launched_as(name, around)
+    # A deployment of that name which is no copy of this job was there before: its launch was refused then.
+    if plan is None or (plan.role, plan.job) == ("profile", job):
+        if plan is not None:
+            around.deployments.stop(name)
+        around.forget(name)
+    for topic in document["copies"].get(name, ()):
+        _delete(topic, around.broker)
+    document["copies"].pop(name, None)
+    around.store.save_document(job, DOCUMENT, document)
+
+
+def _delete(topic: str, broker: Broker) -> None:
+    for attempt in range(AGAIN):
+        try:
+            return broker.delete(topic)
+        except NotReady:
+            if attempt + 1 == AGAIN:
+                raise
+
+
+def _document(store: Store, job: str) -> dict[str, Any]:
+    kept = store.document(job, DOCUMENT) or {"made": 0, "copies": {}}
+    return {"schema": 1, "made": int(kept["made"]), "copies": dict(kept["copies"])}

@@ -1,0 +1,266 @@
+"""Which failures are caused on which copies, in which order, and what do they teach?
+
+A plan is kinds × scale-outs × rates × repeats, every cell once before any twice, cut where the budget ends.
+The drills of a scale-out share a copy as long as it comes back. Each result is in the store before the next
+drill begins, with what was predicted for it; a plan that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from models.arguments import number, whole
+from models.errors import HeadroomError, NotReady
+from models.ports import Failures, Plan
+from models.probing import Probe
+from models.quantities import FAILURE_KINDS, Misuse, Unknown, executors
+
+from . import drill, drill_prediction
+from .copies import Copies, Copy, Surroundings
+from .drill import Outcome, Subject, clear_left_over
+from .drill_prediction import Models
+from .probe import ProbeRun, Purse, Rules
+
+DOCUMENT = "drills"
+DRILL_S = 180.0  # judgement: getting ready, a minute undisturbed, a recovery and its hold
+RETRIES = 2  # of an invalid drill: what disturbs one on a busy machine may disturb the next; judgement
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One drill that is to be done."""
+
+    kind: str
+    scale_out: int
+    rate_rps: float
+    repeat: int = 1
+
+
+@dataclass(frozen=True)
+class DrillPlan:
+    """The drills in their order, and how many the budget has no room for."""
+
+    cells: tuple[Cell, ...]
+    left_out: int
+    executor_seconds: float
+
+
+def planned(
+    *,
+    kinds: Sequence[str],
+    rates_rps: Mapping[int, Sequence[float]],
+    repeats: int,
+    budget_executor_seconds: float = math.inf,
+    drill_s: float = DRILL_S,
+) -> DrillPlan:
+    """Every kind at every scale-out and rate, `repeats` times, as far as the budget goes."""
+    whole("repeats", repeats)
+    budget = budget_executor_seconds
+    if not budget > 0.0:
+        raise Misuse("budget_executor_seconds", f"must be above 0, got {budget}")
+    for kind in kinds:
+        if kind not in FAILURE_KINDS:
+            raise Misuse("kinds", f"'{kind}' is no kind of failure; there is {', '.join(FAILURE_KINDS)}")
+    points = [
+        (whole("rates_rps", size), number("rates_rps", rate, above=0.0), kind)
+        for size in sorted(rates_rps)
+        for rate in sorted(rates_rps[size])
+        for kind in kinds
+    ]
+    everything = (  # one by one: nobody has bounded `repeats`, but the budget soon is used up
+        Cell(kind, size, rate, repeat) for repeat in range(1, repeats + 1) for size, rate, kind in points
+    )
+    cells: list[Cell] = []
+    cost = 0.0
+    for cell in everything:
+        if cost + cell.scale_out * drill_s > budget:
+            break
+        cost += cell.scale_out * drill_s
+        cells.append(cell)
+    return DrillPlan(tuple(cells), repeats * len(points) - len(cells), cost)
+
+
+class Drilling:
+    """Drills on copies of one job."""
+
+    def __init__(
+        self,
+        template: Plan,
+        around: Surroundings,
+        *,
+        failures: Failures,
+        partitions: Mapping[str, int],
+        rules: Rules,
+        settings: drill.Settings,
+        batch_began_s: Callable[[str, int], float | Unknown] | None = None,
+        say: Say = lambda text: None,
+    ) -> None:
+        self.job = template.job
+        self._around, self._failures, self._rules, self._settings = around, failures, rules, settings
+        self._batch_began_s, self._say = batch_began_s, say
+        self._copies = Copies(template, around, partitions=partitions, purpose="d")
+        self._copy: Copy | None = None
+        self.outcomes: list[Outcome] = []
+        """Every drill so far, also where `run` was interrupted."""
+        self._spent = 0.0
+
+    def run(
+        self, plan: DrillPlan, *, models: Models | None = None, budget_executor_seconds: float = math.inf
+    ) -> tuple[Outcome, ...]:
+        """All drills of the plan that were not done yet. Nothing is left running, whatever happens."""
+        done = self._begin(plan)
+        self.outcomes, self._spent = [], 0.0
+        try:
+            if problems := self._put_away():
+                raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
+            for cell in plan.cells:
+                if cell in done:
+                    continue
+                if not self._drilled(cell, models, budget=budget_executor_seconds):
+                    self._say(
+                        f"the budget is used up: {self._spent:,.0f} of {budget_executor_seconds:,.0f} "
+                        f"executor-seconds are spent, {cell.kind} with {executors(cell.scale_out)} may take "
+                        f"{cell.scale_out * DRILL_S:,.0f}; the next drills go on from there"
+                    )
+                    break
+                done.append(cell)
+                self._save(plan, done)
+            return tuple(self.outcomes)
+        finally:
+            for problem in self._put_away():
+                self._say(f"left behind: {problem}")
+
+    def _put_away(self) -> tuple[str, ...]:
+        """What would not go of the copies, which go also where a failure cannot be cleared."""
+        try:
+            clear_left_over(self._failures)
+        finally:
+            self._copy, problems = None, self._copies.clear()
+        return problems
+
+    def _drilled(self, cell: Cell, models: Models | None, *, budget: float) -> bool:
+        """Drill it until it shows something; no where the budget has no room for that."""
+        for _ in range(1 + RETRIES):
+            if self._spent + cell.scale_out * DRILL_S > budget:
+                return False
+            clock, began_s = self._around.clock, self._around.clock.now_s()
+            purse = Purse(budget, self._spent, {0: (began_s, cell.scale_out, 0.0)})
+            outcome = self._one(cell, models, purse)
+            self.outcomes.append(outcome)
+            self._spent += cell.scale_out * (clock.now_s() - began_s)
+            if outcome.not_cleared is not None:
+                raise outcome.not_cleared
+            if outcome.valid:
+                break
+        return True
+
+    def _one(self, cell: Cell, models: Models | None, purse: Purse) -> Outcome:
+        def left_s() -> float:
+            return purse.left_s(0, self._around.clock.now_s())
+
+        at = f"{executors(cell.scale_out)} at {cell.rate_rps:,.0f} records/s"
+        self._say(f"{cell.kind}: a copy with {at} gets ready")
+        copy = self._copy_of(cell.scale_out)
+        probe = Probe(0, cell.scale_out, cell.rate_rps, warm_up_s=0.0, probe_s=1.0)
+        steps = ProbeRun(
+            probe,
+            watch=copy.watch,
+            source=copy.source,
+            clock=self._around.clock,
+            rules=self._rules,
+            fresh=not copy.measured,
+            left_s=left_s,
+        ).ready()
+        copy.measured = True
+        try:
+            while True:
+                next(steps)
+                self._around.clock.sleep(self._rules.sample_s)
+        except StopIteration as finished:
+            if problem := finished.value:
+                self._drop()
+                return Outcome(cell.kind, cell.scale_out, cell.rate_rps, Unknown(problem), {})
+        subject = Subject(self.job, copy.watch, "copy", copy.source)
+        if self._batch_began_s is not None:
+            began, name = self._batch_began_s, copy.plan.name
+            subject = replace(subject, batch_began_s=lambda batch: began(name, batch))
+        outcome = drill.run(
+            subject,
+            cell.kind,
+            failures=self._failures,
+            clock=self._around.clock,
+            settings=self._settings,
+            left_s=left_s,
+            say=self._say,
+        )
+        outcome = with_prediction(outcome, models)
+        keep(self._around, self.job, outcome)
+        self._say(described(outcome))
+        if isinstance(outcome.event, Unknown) or math.isinf(outcome.event.recovery_s):
+            self._drop()
+        return outcome
+
+    def _copy_of(self, scale_out: int) -> Copy:
+        spare, self._copy = self._copy, None
+        self._copy = self._copies.sized(scale_out, spare)
+        return self._copy
+
+    def _drop(self) -> None:
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            with suppress(HeadroomError):  # it stays written down, and is put away at the end
+                self._copies.stop(copy)
+
+    def _begin(self, plan: DrillPlan) -> list[Cell]:
+        kept = self._around.store.document(self.job, DOCUMENT)
+        if kept is None or kept["plan"] != [asdict(cell) for cell in plan.cells]:
+            return []
+        done = [Cell(**cell) for cell in kept["done"]]
+        return [] if len(done) == len(plan.cells) else done
+
+    def _save(self, plan: DrillPlan, done: Sequence[Cell]) -> None:
+        document: dict[str, Any] = {
+            "schema": 1,
+            "plan": [asdict(cell) for cell in plan.cells],
+            "done": [asdict(cell) for cell in done],
+        }
+        self._around.store.save_document(self.job, DOCUMENT, document)
+
+
+def with_prediction(outcome: Outcome, models: Models | None) -> Outcome:
+    """The same with what the models say about it, which have not seen it."""
+    if models is None or isinstance(outcome.event, Unknown) or isinstance(outcome.rate_rps, Unknown):
+        return outcome
+    found = drill_prediction.of_drill(
+        models, outcome.kind, scale_out=outcome.scale_out, details=outcome.details
+    )
+    said = {"reason": found.reason} if isinstance(found, Unknown) else dict(vars(found))
+    return replace(outcome, details={**outcome.details, "predicted_recovery_s": said})
+
+
+def keep(around: Surroundings, job: str, outcome: Outcome) -> None:
+    """Into the store, where the models learn from it. An invalid drill teaches nothing."""
+    if not isinstance(outcome.event, Unknown):
+        around.store.add_event(job, outcome.event, details=outcome.details)
+
+
+def described(outcome: Outcome) -> str:
+    """One line that reads without the code."""
+    rate = "" if isinstance(outcome.rate_rps, Unknown) else f" at {outcome.rate_rps:,.0f} records/s"
+    text = f"{outcome.kind}, {executors(outcome.scale_out)}{rate}: "
+    if isinstance(outcome.event, Unknown):
+        return f"{text}invalid, {outcome.event.reason}"
+    event = outcome.event
+    if math.isinf(event.recovery_s):
+        text += f"not recovered within {outcome.details['longest_s']:.0f} s"
+    else:
+        text += f"down {event.downtime_s:.1f} s, recovered after {event.recovery_s:.1f} s"
+    said = outcome.details.get("predicted_recovery_s")
+    if said is not None:
+        text += f", predicted {said['mid']:.1f} s" if "mid" in said else f", no prediction: {said['reason']}"
+    return text

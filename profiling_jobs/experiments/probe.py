@@ -1,0 +1,512 @@
+"""How is one probe run, so that what it shows is about the job and nothing else?
+
+    warm-up    more input than it can take, for the longest window or state TTL at least, until it is steady
+    settling   a low rate (never zero), until lag is back in its band
+    lead-in    a backlog of one full batch, then the rate that is asked, until lag has stopped falling
+    measured   `probe_s` at that rate, and at least five commits; twice as long where that decides nothing,
+               for another probe would cost far more
+
+The lead-in comes from above: a job near its capacity needs a backlog to have
+batches large enough to keep up, and a stretch that begins without one looks as if it did not keep up.
+
+What was offered is what the broker has counted; a source that says otherwise spoils the probe. So does every
+doubt of `watching`: the result is then invalid, with the reason and without a number.
+
+A probe is a generator: it stops at every `yield` until somebody has let `sample_s` pass, so that several run
+side by side in one thread, on a real clock or a stepped one.
+
+What does a copy show while it is being probed: its speed, its batches, its lag, and is it steady?
+
+*Steady*: the last batches, cut in two parts of at least two batches and STEADY_S each, show rates (records
+over processing time) that differ by no more than STEADY_SHARE.
+
+How long may a probe still run, when several spend one budget at once?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from models.arguments import number
+from models.errors import Misconfigured, NotReady
+from models.ports import Clock, Source
+from models.probing import Facts, Probe, Result, judge
+from models.quantities import Unknown
+
+from ..telemetry.latency import LatencyWindow
+from ..telemetry.timeline import Done
+from ..telemetry.watching import Watch
+
+STEADY_S = 8.0  # judgement: with two batches at least, the least that a trend shows in
+STEADY_SHARE = 0.10  # judgement: three times the noise of such a part
+SPEED_S = 10.0  # judgement: so long a span, or three batches, for the speed of this moment
+
+
+class Readings:
+    """One copy since `began_s`."""
+
+    def __init__(self, watch: Watch, *, began_s: float, sample_s: float, trigger_s: float) -> None:
+        self._watch, self._began_s, self._sample_s, self._trigger_s = watch, began_s, sample_s, trigger_s
+
+    def steady_rps(self, now_s: float) -> float | Unknown:
+        """What it processes, once that does not change any more."""
+        done = list(self._watch.timeline.commits(self._began_s, now_s))
+        late = _last_part(done)
+        early = _last_part(done[: len(done) - len(late) + 1]) if late else []
+        if not early:
+            return Unknown("too few batches yet")
+        first, second = (self._busy_rps(part) for part in (early, late))
+        if second <= 0.0 or abs(second - first) > STEADY_SHARE * max(first, second):
+            return Unknown(f"{first:,.0f} records/s became {second:,.0f}")
+        return second
+
+    def _busy_rps(self, done: list[Done]) -> float:
+        """Records over processing time; over all time where the trigger of a batch is unknown."""
+        busy_s = sum(seconds for _, seconds in self.batches(done[0].at_s, done[-1].at_s))
+        return (done[-1].records - done[0].records) / (busy_s or done[-1].at_s - done[0].at_s)
+
+    def speed_rps(self, now_s: float) -> float:
+        """What it processes at the moment; 0 before anything is known."""
+        span_s = max(SPEED_S, 3.0 * self.batch_s())
+        start_s = max(self._began_s, now_s - span_s) - 1.0
+        seen = self._watch.timeline.throughput_rps(start_s, now_s, clip=True)
+        return 0.0 if isinstance(seen, Unknown) else seen
+
+    def lag(self) -> float:
+        """Records that wait; before the first commit all that has arrived."""
+        lag = self._watch.lag_records
+        if not isinstance(lag, Unknown):
+            return lag
+        point = self._watch.timeline.last
+        return 0.0 if isinstance(point, Unknown) else float(point.arrived)
+
+    def batch_s(self) -> float:
+        """How long the last batches took; 0 before there are two."""
+        recent = self._watch.timeline.commits(-math.inf, math.inf)[-4:]
+        gaps = sorted(two.at_s - one.at_s for one, two in pairwise(recent))
+        return gaps[len(gaps) // 2] if gaps else 0.0
+
+    def troughs(self, from_s: float, to_s: float) -> list[float]:
+        """Lag right after each commit."""
+        timeline = self._watch.timeline
+        found = []
+        for done in timeline.commits(from_s, to_s):
+            after = timeline.lag_records(done.at_s, done.at_s + 2.0 * self._sample_s)
+            if after.size and not math.isnan(float(after[0])):
+                found.append(float(after[0]))
+        return found
+
+    def batches(self, from_s: float, to_s: float) -> tuple[tuple[int, float], ...]:
+        """Records and processing seconds of each batch, from its trigger to its commit.
+
+        A late batch starts at the commit of the one before. One in time starts at the boundary of the trigger
+        interval before it was planned, as Spark aligns them to the epoch; where that time is unknown, the
+        batch is left out.
+        """
+        found = []
+        for before, batch in pairwise(self._watch.timeline.commits(from_s, to_s)):
+            start_s = before.at_s
+            if self._trigger_s > 0.0:
+                if isinstance(batch.planned_at_s, Unknown):
+                    continue
+                boundaries = math.floor(batch.planned_at_s / self._trigger_s + 1e-9)
+                start_s = max(start_s, boundaries * self._trigger_s)
+            found.append((batch.records - before.records, batch.at_s - start_s))
+        return tuple(found)
+
+    def latency_ms(self, start_s: float, end_s: float) -> float | None:
+        """95th percentile over the records of the second half of a stretch.
+
+        In its first half some of the backlog it began with may still have been worked off.
+        """
+        window = LatencyWindow(window_s=0.5 * (end_s - start_s))
+        for point in self._watch.timeline.points(self._began_s, end_s):
+            sample = point.sample
+            window.update(
+                sample.at_s,
+                head=sample.head,
+                log_start=sample.log_start,
+                committed=sample.committed,
+                commits=sample.commits,
+            )
+        found = window.percentiles().p95_ms
+        return None if isinstance(found, Unknown) else found
+
+
+def _last_part(done: list[Done]) -> list[Done]:
+    """The last batches, two at least and STEADY_S long; empty where there are not so many."""
+    for start in range(len(done) - 3, -1, -1):
+        if done[-1].at_s - done[start].at_s >= STEADY_S:
+            return done[start:]
+    return []
+
+
+STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
+
+
+@dataclass
+class Purse:
+    """What may still be spent, in executor-seconds, while several probes spend at once."""
+
+    budget: float
+    spent: float
+    running: dict[int, tuple[float, int, float]] = field(default_factory=dict)
+    """Probe -> since when, executors, what it was planned to cost."""
+    waiting: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Copy between two probes -> since when, executors."""
+
+    def left_s(self, number: int, now_s: float) -> float:
+        """How long may this probe still run, if the others cost what they are planned to, or what they do?"""
+        if not math.isfinite(self.budget):
+            return math.inf
+        others = sum(
+            max(planned, executors * (now_s - since_s))
+            for other, (since_s, executors, planned) in self.running.items()
+            if other != number
+        )
+        others += sum(executors * (now_s - since_s) for since_s, executors in self.waiting.values())
+        since_s, executors, _ = self.running[number]
+        return (self.budget - self.spent - others) / executors - (now_s - since_s) - STOP_S
+
+    def waited(self, name: str, now_s: float) -> float:
+        """What this copy has cost between two probes; it no longer waits."""
+        since_s, executors = self.waiting.pop(name, (now_s, 0))
+        return executors * (now_s - since_s)
+
+
+LIGHT_SHARES = (0.4, 0.8)  # of the capacity: latency at ease and shortly before it rises; judgement
+LIGHT_S = 20.0  # judgement: a percentile over records needs no more
+LOW_SHARE = 0.1  # of what it can process: an idle query would plan no batches at all
+FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no limit
+TWICE = 2.0  # judgement: and no more looks than these two, or one of them would see what it likes by chance
+FEWEST_COMMITS = 5  # four whole batches: one slow batch is then at most a quarter of the rate; judgement
+START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
+MORE_S = 120.0  # judgement: so much longer than planned a warm-up may take
+MORE_BATCHES = 8  # judgement: twice what the test of steadiness needs
+SETTLE_S = 120.0  # judgement: the backlog of a warm-up is worth some 20 s
+SMALL_SHARE = 0.5  # of the largest batch: overhead and records can then be told apart
+SMALL_BATCHES = 2  # judgement: one alone may be an odd one
+PREFILL_S = 20.0  # judgement
+STALLED = 2.0  # times the usual batch without a commit; judgement
+AGREE_SHARE = 0.02  # source against broker; as far as the verdict's own counts may differ
+ANSWER_S = 6.0  # the source asks the broker once a second
+
+Steps = Generator[None, None, None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the job says of itself, as far as probes need it."""
+
+    longest_window_s: float = 0.0
+    """Longest window or state TTL."""
+    warm_up_s: float = 0.0
+    """Shortest warm-up of a new copy. (A probe's own `warm_up_s` is what it is planned to cost beside its
+    measured stretch: with the start of a copy, settling and lead-in.)"""
+    trigger_s: float = 0.0
+    limit_records: int | None = None
+    """`max_offsets_per_trigger`."""
+    highest_rps: float = math.inf
+    sample_s: float = 1.0
+    start_s: float = START_S
+    """How long a copy may take to its first commit."""
+
+    def __post_init__(self) -> None:
+        number("Rules.longest_window_s", self.longest_window_s, at_least=0.0)
+        number("Rules.sample_s", self.sample_s, above=0.0)
+
+
+class _Spoilt(Exception):
+    """No value comes out of this probe."""
+
+
+class OverBudget(_Spoilt):
+    """What a probe may cost is used up."""
+
+
+class ProbeRun:
+    """One probe on one copy. `left_s` says how long it may still run."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        *,
+        watch: Watch,
+        source: Source,
+        clock: Clock,
+        rules: Rules,
+        fresh: bool,
+        left_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        self.probe = probe
+        self.out_of_budget = False
+        self.capacity_rps: float | Unknown = Unknown("the warm-up is not over")
+        """What it processed at the end of the warm-up, with more input than it could take."""
+        self._watch, self._source, self._clock, self._rules = watch, source, clock, rules
+        self.batches: tuple[tuple[int, float], ...] = ()
+        """Records and processing seconds of its batches, small ones and full ones."""
+        self._fresh, self._left_s = fresh, left_s
+        self._complete = not fresh
+        self._commanded: float | None = None
+        self._doubted_from = clock.now_s()
+        self._began_s = self._warm_s = clock.now_s()
+        self._readings = Readings(
+            watch, began_s=self._began_s, sample_s=rules.sample_s, trigger_s=rules.trigger_s
+        )
+
+    def steps(self) -> Generator[None, None, Result]:
+        """Until the result; it never raises for what happens to the copy, only for a wrong setting."""
+        try:
+            if not (yield from self._warm_up()):
+                return judge(self.probe, self._nothing(warm_up_over=False))
+            yield from self._settle()
+            yield from self._lead_in()
+            facts = yield from self._measure()
+        except OverBudget as spoilt:
+            self.out_of_budget = True
+            return self._invalid(str(spoilt))
+        except (_Spoilt, NotReady) as spoilt:
+            return self._invalid(str(spoilt))
+        return judge(self.probe, facts)
+
+    def warmed(self) -> Generator[None, None, str]:
+        """The warm-up only. What went wrong, or nothing."""
+        try:
+            return "" if (yield from self._warm_up()) else "the warm-up was not over"
+        except (_Spoilt, NotReady) as spoilt:
+            return str(spoilt)
+
+    def lighter(self, capacity_rps: float) -> Generator[None, None, tuple[Result, ...]]:
+        """The latency at a few rates below the capacity, on the copy as it runs after a saturated probe.
+
+        Without another warm-up or lead-in, so that each costs seconds; their time counts as the probe's.
+        What cannot be measured is left out.
+        """
+        found: list[Result] = []
+        batches = self.batches  # those at lighter load wait for records: they say nothing of their overhead
+        try:
+            yield from self._settle()
+            for share in LIGHT_SHARES:
+                if result := (yield from self._light(share * capacity_rps)):
+                    found.append(result)
+        except (_Spoilt, NotReady):
+            pass
+        self.batches = batches
+        return tuple(found)
+
+    def _light(self, rate_rps: float) -> Generator[None, None, Result | None]:
+        at_least_s = max(min(LIGHT_S, self.probe.probe_s), FEWEST_COMMITS * self._rules.trigger_s)
+        start_s = self._command(rate_rps) + self._band_s()  # the first batches at this rate are over then
+        while self._clock.now_s() < start_s:
+            yield from self._pass()
+        start_s = self._clock.now_s()
+        facts = yield from self._seen(start_s, at_least_s)
+        offered, processed = facts.achieved_rps, facts.processed_rps
+        if isinstance(offered, Unknown) or isinstance(processed, Unknown) or facts.latency_ms is None:
+            return None
+        if min(offered, processed) <= 0.0 or self._readings.lag() > rate_rps * self._band_s():
+            return None
+        return Result(
+            replace(self.probe, rate_rps=rate_rps),
+            "sustained",
+            offered_rps=offered,
+            throughput_rps=min(offered, processed),
+            latency_ms=facts.latency_ms,
+            executor_seconds=0.0,
+            measured_s=facts.measured_s,
+        )
+
+    def ready(self) -> Generator[None, None, str]:
+        """The first three stages only: the copy runs at the probe's rate. What went wrong, or nothing."""
+        try:
+            if not (yield from self._warm_up()):
+                return "the warm-up was not over; allow a longer warm_up_s"
+            yield from self._settle()
+            yield from self._lead_in()
+        except (_Spoilt, NotReady) as spoilt:
+            return str(spoilt)
+        return ""
+
+    # ------------------------------------------------------------------------------------ the four stages
+
+    def _warm_up(self) -> Generator[None, None, bool]:
+        rules, timeline = self._rules, self._watch.timeline
+        at_least_s = max(rules.longest_window_s, rules.warm_up_s if self._fresh else 0.0)
+        patience_s = rules.start_s if self._fresh else 0.0
+        working_s = self._began_s
+        while True:
+            self._saturate()
+            yield from self._pass()
+            now_s = self._clock.now_s()
+            first = timeline.first_commit_after(self._began_s)
+            if isinstance(first, Unknown):
+                if now_s - self._began_s > max(patience_s, MORE_S):
+                    raise _Spoilt(
+                        f"no batch was committed within {now_s - self._began_s:.0f} s: "
+                        f"{self._watch.status.reason or 'see the log of its driver'}"
+                    )
+                continue
+            working_s = first.at_s if self._fresh else self._began_s
+            if self._complete and now_s - working_s >= at_least_s:
+                rate = self._readings.steady_rps(now_s)
+                if not isinstance(rate, Unknown):
+                    self.capacity_rps, self._warm_s = rate, now_s
+                    return True
+            if now_s - working_s > at_least_s + max(MORE_S, MORE_BATCHES * self._readings.batch_s()):
+                return False
+
+    def _settle(self) -> Steps:
+        low = max(1.0, LOW_SHARE * self._readings.speed_rps(self._clock.now_s()))
+        self._command(low)
+        began_s = self._clock.now_s()
+        while self._readings.lag() > low * self._band_s():
+            yield from self._pass()
+            if self._clock.now_s() - began_s > max(SETTLE_S, 4.0 * self._readings.batch_s()):
+                raise _Spoilt(f"lag did not come back into its band at {low:,.0f} records/s")
+        # The overhead of a batch shows in small ones beside large ones.
+        until_s = began_s + SETTLE_S + 4.0 * self._rules.trigger_s
+        while self._clock.now_s() < until_s and not self._saw_small_batches(began_s):
+            yield from self._pass()
+
+    def _saw_small_batches(self, since_s: float) -> bool:
+        now_s = self._clock.now_s()
+        largest = max((records for records, _ in self._readings.batches(self._began_s, now_s)), default=0)
+        small = [n for n, _ in self._readings.batches(since_s, now_s) if 0 < n <= SMALL_SHARE * largest]
+        return len(small) >= SMALL_BATCHES
+
+    def _lead_in(self) -> Steps:
+        rate, began_s = self.probe.rate_rps, self._clock.now_s()
+        full = min(
+            FULL_S * rate, math.inf if self._rules.limit_records is None else self._rules.limit_records
+        )
+        self._command(2.0 * max(rate, self._readings.speed_rps(self._clock.now_s())))
+        while self._readings.lag() < full and self._clock.now_s() - began_s < PREFILL_S:
+            yield from self._pass()
+        from_s = self._command(rate)
+        longest_s = max(PREFILL_S, 0.5 * self.probe.probe_s)
+        while True:
+            yield from self._pass()
+            now_s = self._clock.now_s()
+            troughs = self._readings.troughs(from_s, now_s)
+            if len(troughs) >= 3 and troughs[-1] >= 0.95 * troughs[-2]:
+                return
+            if now_s - from_s > longest_s and (len(troughs) >= 2 or now_s - from_s > 3.0 * longest_s):
+                return
+
+    def _measure(self) -> Generator[None, None, Facts]:
+        start_s, once_s = self._clock.now_s(), self._stretch_s
+        facts = yield from self._seen(start_s, once_s)
+        undecided = judge(self.probe, facts).verdict == "invalid" and not facts.restarted
+        if undecided and self._clock.now_s() - start_s < TWICE * once_s:
+            facts = yield from self._seen(start_s, TWICE * once_s)
+        return facts
+
+    @property
+    def _stretch_s(self) -> float:
+        """Length of the measured stretch: enough commits fit into it with any trigger interval."""
+        return max(self.probe.probe_s, FEWEST_COMMITS * self._rules.trigger_s)
+
+    def _seen(self, start_s: float, at_least_s: float) -> Generator[None, None, Facts]:
+        """What there is to be judged, once the stretch is as long as that, and batches enough are in it."""
+        timeline = self._watch.timeline
+        # Batches that are late are longer than the trigger interval.
+        longest_s = TWICE * (self._stretch_s + FEWEST_COMMITS * self._rules.trigger_s)
+        while True:
+            yield from self._pass()
+            now_s = self._clock.now_s()
+            done = timeline.commits(start_s, now_s)
+            stalled = (
+                not done
+                or now_s - done[-1].at_s > STALLED * self._readings.batch_s() + 2.0 * self._rules.sample_s
+            )
+            enough = len(done) >= FEWEST_COMMITS and not stalled
+            if now_s - start_s >= (at_least_s if enough else longest_s):
+                break
+        if stalled:  # something is wrong that nobody has noticed yet, such as an executor that is frozen
+            raise _Spoilt("no batch was committed any more towards the end of the measured stretch")
+        end_s = now_s
+        said = self._source.achieved(start_s, end_s).achieved_rps
+        while isinstance(said, Unknown) and self._clock.now_s() - end_s < ANSWER_S:
+            yield from self._pass()
+            said = self._source.achieved(start_s, end_s).achieved_rps
+        counted = timeline.arrival_rps(start_s, end_s)
+        if isinstance(said, Unknown):
+            counted = said
+        elif not isinstance(counted, Unknown) and abs(said - counted) > AGREE_SHARE * max(said, counted):
+            raise _Spoilt(
+                f"the source says {said:,.0f} records/s, the broker has counted {counted:,.0f}: "
+                "somebody else writes into the topic, or the source is wrong"
+            )
+        self.batches = self._readings.batches(self._warm_s, end_s)
+        times_s, lag = timeline.spread_lag(start_s, end_s)
+        return Facts(
+            achieved_rps=counted,
+            processed_rps=timeline.processed_rps(start_s, end_s),
+            lag_times_s=times_s,
+            lag_records=lag,
+            warm_up_over=True,
+            restarted=timeline.restarted(start_s, end_s),
+            latency_ms=self._readings.latency_ms(start_s, end_s),
+            measured_s=end_s - start_s,
+        )
+
+    # ------------------------------------------------------------------------------------------- its parts
+
+    def _pass(self) -> Steps:
+        yield
+        now_s = self._clock.now_s()
+        self._watch.look(now_s)
+        if self._watch.status.state == "failed":
+            raise Misconfigured(f"the job of {self._watch.name}", self._watch.status.reason)
+        if not self._complete:  # executors register one by one, offsets are not there yet
+            self._complete = self._all_there()
+            self._doubted_from = now_s + 1e-3
+            if self._watch.status.state in ("restarting", "stopped"):
+                raise _Spoilt(f"its driver ended before the first batch: {self._watch.status.reason}")
+        elif doubt := self._watch.doubt(self._doubted_from):
+            raise _Spoilt(doubt)
+        if self._left_s() <= 0.0:
+            raise OverBudget("the budget in executor-seconds was used up in the middle of the probe")
+
+    def _all_there(self) -> bool:
+        if isinstance(self._watch.timeline.first_commit_after(self._began_s), Unknown):
+            return False
+        return self._watch.status.executors_alive == self._watch.scale_out and not self._watch.sees_more
+
+    def _command(self, rate_rps: float) -> float:
+        rate_rps = min(rate_rps, max(self._rules.highest_rps, self.probe.rate_rps))
+        if self._commanded is not None and rate_rps == self._commanded:
+            return self._clock.now_s()
+        self._commanded = rate_rps
+        return self._source.set_rate(rate_rps)
+
+    def _saturate(self) -> None:
+        """More than it can take, but no mountain: whatever is left over has to be worked off afterwards."""
+        speed, limit = self._readings.speed_rps(self._clock.now_s()), self._rules.limit_records
+        # With an interval trigger a batch is late only with more than the interval's input.
+        full = (FULL_S + 2.0 * self._rules.trigger_s) * (speed or self.probe.rate_rps)
+        if limit is not None:
+            full = max(min(full, 2.0 * limit), 1.0)
+        lag = self._readings.lag()
+        if lag < 0.5 * full:
+            wanted = max(2.0 * speed, self.probe.rate_rps)
+        elif lag > full:
+            wanted = max(1.0, (0.5 if lag < 2.0 * full else LOW_SHARE) * speed)
+        else:
+            return
+        if self._commanded is None or not 0.8 <= wanted / self._commanded <= 1.25:
+            self._command(wanted)
+
+    def _band_s(self) -> float:
+        usual = max(2.0 * self._rules.trigger_s, 2.0 * self._readings.batch_s(), 2.0)
+        return usual + self._rules.sample_s
+
+    def _nothing(self, *, warm_up_over: bool) -> Facts:
+        none = Unknown("it was not measured")
+        return Facts(none, none, (), (), warm_up_over=warm_up_over, restarted=False)
+
+    def _invalid(self, reason: str) -> Result:
+        return Result(self.probe, "invalid", reason=reason or "it could not be run")

@@ -1,0 +1,299 @@
+"""Which probes are run, on which copies, and what is left when we are killed in the middle?
+
+    while the search (models.probing) asks for probes:
+        each gets a copy of its scale-out, one that is free (if need be rescaled) or a new one; they run side
+        by side
+        a result is told to the search and written to the store before anything else happens
+        a copy that nothing more is asked of, that is far behind, or whose probe was invalid is deleted; one
+        that has sustained a step of the grid waits for the next
+
+The store's document "profiling" holds the search after every step: the next run goes on there. The budget
+counts executors from the launch of a copy to its end, whatever they do; a probe that would go beyond it is
+ended and has no value. At the end, and on whatever exception, every copy is stopped and its topics deleted.
+Only copies are touched: topics, checkpoints, consumer groups and names are the copies' own.
+
+Which of the copies that are free does each probe get?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from models import probing
+from models.errors import HeadroomError, Misconfigured, NotReady
+from models.ports import Plan
+from models.probing import Done, Probe, Result, Settings, State
+from models.quantities import Unknown, executors
+
+from ..telemetry import spark_page
+from .copies import Copies, Copy, Surroundings
+from .probe import ProbeRun, Purse, Rules
+from .profiling_record import Record
+
+Dealt = list[tuple[Probe, Copy | None]]
+
+
+def dealt(probes: Sequence[Probe], free: Sequence[Copy]) -> tuple[Dealt, list[Copy]]:
+    """Each probe with its copy (None: a new one), in the order to begin them; and the copies nobody needs.
+
+    One of its size; or else the smallest probe gets the largest copy that is left. So, changed in this order,
+    the copies never hold more executors than they do before or after: nobody is short of a slot on the way.
+    """
+    left = sorted(free, key=lambda copy: -copy.plan.scale_out)
+    found: Dealt = []
+    others: list[Probe] = []
+    for probe in sorted(probes, key=lambda probe: probe.scale_out):
+        same = next((copy for copy in left if copy.plan.scale_out == probe.scale_out), None)
+        if same is None:
+            others.append(probe)
+        else:
+            left.remove(same)
+            found.append((probe, same))
+    return found + list(zip_longest(others, left[: len(others)])), left[len(others) :]
+
+
+RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
+FIRST_RPS = 1000.0  # judgement: it doubles as long as the copy keeps up
+SLOTS = "spark.slots"  # the setting that deployments name when there are too few
+Progress = Callable[[State, str], None]
+
+
+@dataclass
+class _Running:
+    """One probe that is under way."""
+
+    probe: Probe
+    copy: Copy
+    run: ProbeRun
+    steps: Generator[None, None, Result]
+    charged_from_s: float
+
+
+class Profiling:
+    """One search, from wherever it stands to its end."""
+
+    def __init__(
+        self,
+        template: Plan,
+        settings: Settings,
+        around: Surroundings,
+        *,
+        partitions: Mapping[str, int],
+        rules: Rules,
+        progress: Progress = lambda state, text: None,
+    ) -> None:
+        self.job = template.job
+        self._around, self._rules, self._progress = around, rules, progress
+        self._copies = Copies(template, around, partitions=partitions)
+        self._running: dict[int, _Running] = {}
+        self.light: tuple[Result, ...] = ()
+        """What was measured below the capacity of a size, for its latency."""
+        self._over = False
+        """The budget is used up: nothing new is begun."""
+        self._record = Record(self.job, around.store, around.clock)
+        self.state, self.resumed = self._record.begin(settings)
+        # What was running when we died has cost something too; no more is known of it.
+        self._carried = sum(probe.executor_seconds for probe in self.state.pending) if self.resumed else 0.0
+        """Executor-seconds that no result has been charged with yet."""
+        budget = settings.budget_executor_seconds
+        self._purse = Purse(math.inf if budget is None else budget, self.state.spent + self._carried)
+
+    def run(self) -> State:
+        """Search to the end. Everything that was started is stopped when it returns, or raises."""
+        try:
+            if problems := self._copies.clear():
+                raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
+            if not self.resumed:
+                self._scout()
+            self._record.save(self.state)
+            while not isinstance(asked := probing.ask(self.state), Done):
+                for probe, spare in self._dealt(self._to_begin(asked)):
+                    self._start(probe, spare)
+                self._step()
+                if self._running:
+                    self._around.clock.sleep(self._rules.sample_s)
+                elif self._over:
+                    self.state = replace(self.state, pending=(), done="the budget is used up")
+                    self._record.save(self.state)
+            return self.state
+        finally:
+            for problem in self._copies.clear():
+                self._progress(self.state, f"left behind: {problem}")
+
+    # ------------------------------------------------------------------------------------------- inside
+
+    def _scout(self) -> None:
+        """One single-slot run, whose stages say about where to begin."""
+        settings, clock = self.state.settings, self._around.clock
+        if settings.strategy != "adaptive" or settings.first_guess is not None or not self._around.stages:
+            return
+        began_s = clock.now_s()
+        rate = settings.first_rate_rps or FIRST_RPS
+        probe = Probe(0, 1, rate, warm_up_s=settings.warm_up_s, probe_s=settings.probe_s)
+        self._purse.running[0] = (began_s, 1, probe.executor_seconds)
+        self._progress(self.state, "a single executor says where to begin")
+        try:
+            copy = self._sized(1)
+            run = ProbeRun(
+                probe,
+                watch=copy.watch,
+                source=copy.source,
+                clock=clock,
+                rules=self._rules,
+                fresh=True,
+                left_s=lambda: self._purse.left_s(0, clock.now_s()),
+            )
+            problem = self._finish(run.warmed())
+            found = Unknown(problem) if problem else self._guess(copy)
+            copy.measured = not problem
+            if isinstance(found, Unknown):
+                self._progress(self.state, f"it says nothing: {found.reason}")
+            else:
+                self.state = probing.start(replace(settings, first_guess=found))
+            if problem:
+                self._drop(copy)
+        except NotReady as error:
+            self._progress(self.state, f"it says nothing: {error}")
+        self._purse.running.clear()
+        self._carry(clock.now_s() - began_s)
+
+    def _guess(self, copy: Copy) -> Mapping[int, float] | Unknown:
+        assert self._around.stages is not None
+        return spark_page.guesses(self._around.stages(copy.plan.name), self.state.settings.scale_outs)
+
+    def _finish(self, steps: Generator[None, None, str]) -> str:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                return str(finished.value)
+            self._around.clock.sleep(self._rules.sample_s)
+
+    def _to_begin(self, asked: Sequence[Probe]) -> list[Probe]:
+        return [] if self._over else [probe for probe in asked if probe.number not in self._running]
+
+    def _dealt(self, to_begin: Sequence[Probe]) -> Dealt:
+        if not to_begin and not self._over:  # a step is not over, and what waits is wanted in the next one
+            return []
+        found, needless = dealt(to_begin, self._free())
+        for copy in needless:
+            self._drop(copy)
+        return found
+
+    def _start(self, probe: Probe, spare: Copy | None) -> None:
+        clock = self._around.clock
+        now_s = clock.now_s()
+        if spare is not None:
+            self._carry(self._purse.waited(spare.plan.name, now_s))
+        self._purse.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
+        try:
+            copy = self._sized(probe.scale_out, spare)
+        except NotReady as error:
+            self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
+            return
+        run = ProbeRun(
+            probe,
+            watch=copy.watch,
+            source=copy.source,
+            clock=clock,
+            rules=self._rules,
+            fresh=not copy.measured,
+            left_s=lambda: self._purse.left_s(probe.number, clock.now_s()),
+        )
+        self._running[probe.number] = _Running(probe, copy, run, self._steps(run), now_s)
+        self._progress(
+            self.state,
+            f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s",
+        )
+
+    def _steps(self, run: ProbeRun) -> Generator[None, None, Result]:
+        """A probe; behind the first that saturates its size, the latency at lighter load (latency model)."""
+        result = yield from run.steps()
+        known = any(not one.sustained for one in self.state.valid(run.probe.scale_out))
+        if result.valid and not result.sustained and not known and self.state.settings.strategy == "adaptive":
+            for light in (yield from run.lighter(result.value_rps)):
+                self._record.keep(light)
+                self.light = (*self.light, light)
+                said = f"{light.probe.rate_rps:,.0f} records/s: latency {light.latency_ms:,.0f} ms"
+                self._progress(self.state, f"{executors(run.probe.scale_out)} at {said}")
+        return result
+
+    def _sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
+        try:
+            return self._copies.sized(scale_out, spare)
+        except Misconfigured as error:
+            if error.setting != SLOTS:
+                raise
+            raise NotReady(str(error)) from error  # others hold them now, and smaller sizes may have room
+
+    def _free(self) -> list[Copy]:
+        busy = {one.copy.plan.name for one in self._running.values()}
+        return [copy for copy in self._copies.running if copy.plan.name not in busy]
+
+    def _step(self) -> None:
+        for number, one in list(self._running.items()):
+            try:
+                next(one.steps)
+            except StopIteration as finished:
+                del self._running[number]
+                one.copy.measured = True
+                if finished.value.valid:
+                    self._record.note_batches(one.probe.scale_out, one.run.batches)
+                self._tell(finished.value, one.charged_from_s)
+                self._over = self._over or one.run.out_of_budget
+                if self._is_done_with(one, finished.value):
+                    self._drop(one.copy)
+                else:
+                    plan = one.copy.plan
+                    self._purse.waiting[plan.name] = (self._around.clock.now_s(), plan.scale_out)
+
+    def _tell(self, result: Result, since_s: float) -> None:
+        now_s, probe = self._around.clock.now_s(), result.probe
+        cost = probe.scale_out * (now_s - since_s) + self._carried
+        self._carried = 0.0
+        result = replace(result, executor_seconds=cost)
+        self.state = probing.tell(self.state, result)
+        self._purse.running.pop(probe.number, None)
+        self._purse.spent = self.state.spent
+        self._record.keep(result)
+        self._record.save(self.state)
+        text = f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s: "
+        if result.throughput_rps is None:
+            text += f"invalid, {result.reason}"
+        else:
+            text += f"{result.verdict}, {result.throughput_rps:,.0f} records/s"
+        self._progress(self.state, text)
+
+    def _is_done_with(self, one: _Running, result: Result) -> bool:
+        if not result.valid:
+            return True
+        coming = probing.ask(self.state)
+        if isinstance(coming, Done) or self._over:
+            return True
+        to_begin = self._to_begin(coming)
+        if not to_begin:  # only what has sustained its rate is in the grid's next step
+            return self.state.settings.strategy != "stepped" or not result.sustained
+        lag = one.copy.watch.lag_records
+        if isinstance(lag, Unknown):
+            return True
+        # What has piled up would have to be worked off; a new copy would have to be started and warmed up.
+        per_executor_rps = result.value_rps / one.probe.scale_out
+        slowest_rps = min(min(probe.rate_rps, per_executor_rps * probe.scale_out) for probe in to_begin)
+        return lag / slowest_rps > RELAUNCH_S + self._rules.warm_up_s
+
+    def _drop(self, copy: Copy) -> None:
+        began_s = self._around.clock.now_s()
+        self._carry(self._purse.waited(copy.plan.name, began_s))
+        try:
+            self._copies.stop(copy)
+        except HeadroomError as error:  # it stays written down, and `clear` comes back to it
+            self._progress(self.state, f"{copy.plan.name} would not go: {error}")
+        self._carry(copy.plan.scale_out * (self._around.clock.now_s() - began_s))
+
+    def _carry(self, executor_seconds: float) -> None:
+        """Charged with the next result; until then the budget must know of it."""
+        self._carried += executor_seconds
+        self._purse.spent += executor_seconds

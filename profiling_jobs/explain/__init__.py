@@ -1,0 +1,1 @@
+"""Explanations of stored decisions, in sentences."""

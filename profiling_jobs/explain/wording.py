@@ -1,0 +1,224 @@
+"""What does a stored verdict on one size say, in a sentence for a person and in a line of a table?
+
+How are numbers, spans and failures said to a person who was asleep a minute ago?
+
+Rates in whole records/s with thousands apart, never "36k"; durations in at most two units; failures as what
+happens, not as they are spelled in settings. What could not be told says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from models.quantities import executors
+
+from ..control_loop.evaluation_record import Evaluation
+
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+KINDS = {
+    "executor_kill": "the loss of an executor",
+    "executor_freeze": "a frozen executor",
+    "driver_kill": "the loss of the driver",
+    "driver_freeze": "a frozen driver",
+    "broker_restart": "a restart of the broker",
+    "node_loss": "the loss of a node",
+    "straggler": "a slow executor",
+    "pod_failure": "the loss of a pod",
+    "network_partition": "a network that is cut",
+    "network_delay": "a slow network",
+    "network_loss": "a lossy network",
+    "cpu_stress": "a busy processor",
+    "memory_stress": "scarce memory",
+    "live_out": "adding executors while it runs",
+    "live_in": "removing executors while it runs",
+    "restart_out": "a restart with more executors",
+    "restart_in": "a restart with fewer executors",
+    "standstill": "a standstill",
+}
+
+
+def lasting(seconds: float) -> str:
+    """`4 s`, `4 min 30 s`, `2 h 5 min`, `3 d 4 h`: two units at most."""
+    left = round(seconds)
+    if left < 1:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
+    parts: list[str] = []
+    for name, size in UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def brief_s(seconds: float) -> str:
+    """Seconds as people compare them with a target: `0.4`, `7.2`, `74`."""
+    return f"{seconds:.1f}" if abs(seconds) < 9.95 else f"{seconds:,.0f}"
+
+
+def count(value: float) -> str:
+    """`1,180`; small ones keep a digit: `4.2`."""
+    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def percent(share: float) -> str:
+    """Never rounded up to what was promised."""
+    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"
+
+
+def capital(text: str) -> str:
+    """The beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def kind(name: str) -> str:
+    """What happens in a failure of this kind."""
+    return KINDS.get(name, name.replace("_", " "))
+
+
+def is_known(value: Any) -> bool:
+    """Is it neither missing nor unknown? Of the values of a stored document."""
+    return value is not None and not (isinstance(value, Mapping) and "unknown" in value)
+
+
+def why_unknown(value: Any) -> str:
+    """Why a value of a stored document could not be told."""
+    return str(value["unknown"]) if isinstance(value, Mapping) and "unknown" in value else "it was not told"
+
+
+def told(value: Any, words: Callable[[Any], str]) -> str:
+    """The value in words, or that it is unknown and why."""
+    return words(value) if is_known(value) else f"unknown: {why_unknown(value)}"
+
+
+def between(value: Mapping[str, Any], words: Callable[[float], str]) -> str:
+    """`3,860 – 4,110`; an open end is said to be so."""
+    low, high = value["low"], value["high"]
+    if low is None:
+        return "longer than was looked at"
+    if high is None:
+        return f"{words(low)} – longer than was looked at"
+    return words(low) if words(low) == words(high) else f"{words(low)} – {words(high)}"
+
+
+AGAINST = {
+    "capacity": "its capacity is not known",
+    "recovery": "too slow after a failure",
+    "observed": "below the load",
+    "forecast": "below the load",
+    "latency": "latency",
+    "rescale": "the change takes too long",
+}
+HAIR = 1e-9  # what is stored has five digits
+ANSWERS = {"feasible": "keeps it", "infeasible": "does not", "unknown": "not known"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """One line of the table of sizes."""
+
+    scale_out: int
+    answer: str
+    """keeps it, does not, not known."""
+    capacity: str
+    in_time: str
+    """In how many of the cases looked at a failure at the worst moment is recovered in time."""
+    recovery: str
+    """By when the promised share of recoveries has ended."""
+    against: str
+
+
+def keeps(e: Evaluation, chosen: int | None) -> list[str]:
+    """How the size stands to the promise, in numbers."""
+    verdict = verdict_on(e, chosen)
+    if verdict is None or chosen is None:
+        return []
+    found = []
+    capacity, peak = verdict["capacity"], e.forecast.get("peak")
+    if is_known(capacity):
+        load = f"; at most {count(peak['mid'])} are expected" if isinstance(peak, Mapping) else ""
+        found.append(
+            f"{capital(executors(chosen))} can process {count(capacity['mid'])} records/s "
+            f"({between(capacity, count)}){load}."
+        )
+    found += recovers(e, verdict)
+    return found
+
+
+def recovers(e: Evaluation, verdict: Mapping[str, Any]) -> list[str]:
+    """What a failure at the worst moment would cost there."""
+    probability, target = verdict["probability"], e.promise["target_s"]
+    if not is_known(probability):
+        return []
+    moment, sure = verdict["worst_moment_s"], confidence(e)
+    when = f" ({_moment(moment)})" if is_known(moment) else ""
+    taken = promised_s(e, verdict)
+    compared = (
+        f"it would be back within the promised {target:g} s in {percent(probability)} of the cases looked at"
+        if taken is None
+        else f"{sure} of the cases looked at are back within {brief_s(taken)} s, and {percent(probability)} "
+        f"within the promised {target:g} s"
+    )
+    return [f"After {kind(verdict['worst_kind'])} at the worst moment{when} {compared}; {sure} are promised."]
+
+
+def confidence(e: Evaluation) -> str:
+    """`95 %`: the share of recoveries that is promised to be in time."""
+    return f"{100 * e.promise['confidence']:g} %"
+
+
+def promised_s(e: Evaluation, verdict: Mapping[str, Any]) -> float | None:
+    """By when the promised share of recoveries has ended: what was compared with the target.
+
+    None where it was not worked out, not within what was looked at, or not what the verdict rests on: a size
+    may have been judged by a neighbour that was looked at more closely.
+    """
+    taken, share, promise = verdict["recovery_s"], verdict["probability"], e.promise
+    if not is_known(taken) or not is_known(share):
+        return None
+    before = taken["high"] if promise["confidence"] == 0.95 else None  # of evaluations that have no other
+    found = taken.get("promised", before)
+    kept = share >= promise["confidence"] - HAIR
+    return None if found is None or (found <= promise["target_s"]) != kept else float(found)
+
+
+def spoken(excuse: Mapping[str, Any]) -> str:
+    """One condition that is not met, and what would settle an open one."""
+    text = capital(str(excuse["sentence"])).replace("of the draws", "of the cases looked at")
+    return f"{text} ({excuse['measure']} to know)." if excuse["measure"] else f"{text}."
+
+
+def line(e: Evaluation, verdict: Mapping[str, Any]) -> Size:
+    """Its line in the table."""
+    against = [
+        AGAINST.get(x["condition"], x["condition"]) + (" (not known)" if x["measure"] else "")
+        for x in verdict["excuses"]
+    ]
+    return Size(
+        scale_out=int(verdict["scale_out"]),
+        answer=ANSWERS[verdict["status"]],
+        capacity=count(verdict["capacity"]["mid"]) if is_known(verdict["capacity"]) else "?",
+        in_time=percent(verdict["probability"]) if is_known(verdict["probability"]) else "?",
+        recovery=_promised(e, verdict),
+        against=", ".join(dict.fromkeys(against)).replace("not known (not known)", "not known"),
+    )
+
+
+def verdict_on(e: Evaluation, size: int | None) -> Mapping[str, Any] | None:
+    """The verdict on this size, if it was looked at."""
+    return next((v for v in e.decision.get("verdicts", ()) if v["scale_out"] == size), None)
+
+
+def _promised(e: Evaluation, verdict: Mapping[str, Any]) -> str:
+    if (taken := promised_s(e, verdict)) is not None:
+        return f"{brief_s(taken)} s"
+    found = verdict["recovery_s"]
+    return "longer than was looked at" if is_known(found) and found.get("promised", 0.0) is None else ""
+
+
+def _moment(seconds: float) -> str:
+    return "at once" if seconds < 1 else f"in {lasting(seconds)}"

@@ -1,1 +1,0 @@
-"""How do measurements become models, and how does a model take charge?"""

@@ -1,1 +1,0 @@
-"""What happens to a job at every evaluation interval?"""

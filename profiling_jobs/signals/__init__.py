@@ -1,1 +1,0 @@
-"""What does a job show of itself: its lag, rates, latency, batches and executors?"""

@@ -1,0 +1,1 @@
+"""Telemetry of a job: offsets, lag, rates, latency, batches and executors."""

@@ -1,0 +1,172 @@
+"""What does a batch cost, beside the time for its records?
+
+    seconds = o + n / T        over batches that came back to back, small ones and full ones
+
+fitted by least squares twice, the second time without the batches that are far off (executors that warmed
+up, a pause of the machine). A limit N per batch then sustains T' = N / (o + N / T), which is what probes
+measure; predictions in the batch form want T itself (`bare_capacity_rps`).
+
+How does the job read its input, as far as decisions have to know?
+
+Profiling measures T', the rate that full batches of N records sustain, and o, what a batch costs beside its
+records; `models.optimise` steps batches and wants the bare T:
+
+    1/T = 1/T' − o(s)/N
+
+Kept beside the capacity model, because both come from the same probes: N is the limit under which they ran.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from models.optimise.engine import BatchEngine
+from models.quantities import Interval, Json, Misuse, Unknown
+
+FEWEST = 6  # judgement
+SPREAD = 1.5  # judgement: largest over smallest batch, below which overhead and records cannot be told apart
+FAR = 3.0  # robust standard deviations
+SCATTER = (
+    0.02  # judgement: of a usual batch; the least that counts as scatter, however alike the full ones are
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A batch of n records takes `overhead_s` + n / `capacity_rps`."""
+
+    overhead_s: float
+    capacity_rps: float
+
+
+def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
+    """Overhead and bare capacity from (records, seconds) of batches."""
+    pairs = np.asarray([(n, s) for n, s in batches if n > 0 and s > 0.0], dtype=float).reshape(-1, 2)
+    if len(pairs) < FEWEST:
+        return Unknown(f"only {len(pairs)} batches were seen; {FEWEST} are needed to tell their overhead")
+    for _ in range(2):
+        records, seconds = pairs.T
+        if records.max() < SPREAD * records.min():
+            return Unknown("all batches were of about the same size: their overhead cannot be told")
+        slope, overhead = np.polyfit(records, seconds, 1)
+        rest = seconds - overhead - slope * records
+        spread = 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
+        near = np.abs(rest - np.median(rest)) <= FAR * max(spread, SCATTER * float(np.median(seconds)))
+        left = records[near]
+        # Never without the few small batches: they alone tell the overhead.
+        if near.sum() >= FEWEST and left.max() >= SPREAD * left.min():
+            pairs = pairs[near]
+    if slope <= 0.0:
+        return Unknown("larger batches were not slower: the batches seen are too small, or too few")
+    return Cost(max(0.0, float(overhead)), 1.0 / float(slope))
+
+
+def overhead_now_s(
+    batch_s: float, *, rate_rps: float, sustained_rps: float, limit_records: float
+) -> float | Unknown:
+    """What does a batch cost beside its records, seen from how long batches take back to back at this rate?
+
+    A batch of d seconds has f·d records, so that d = o + f·d/T; with 1/T = 1/T' - o/N
+
+        o = d (1 - f/T') / (1 - f·d/N)
+    """
+    left = 1.0 - rate_rps * batch_s / limit_records
+    if batch_s <= 0.0 or left <= 0.0 or rate_rps >= sustained_rps:
+        return Unknown(
+            f"batches of {batch_s:.1f} s at {rate_rps:,.0f} records/s are full or do not keep up: their "
+            "overhead cannot be told"
+        )
+    return batch_s * (1.0 - rate_rps / sustained_rps) / left
+
+
+def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records: float) -> float | Unknown:
+    """T, from the rate T' that full batches sustain: 1/T = 1/T' - o/N."""
+    if math.isinf(limit_records):
+        return sustained_rps
+    left = 1.0 / sustained_rps - overhead_s / limit_records
+    if left <= 0.0:
+        return Unknown(
+            f"batches of {limit_records:,.0f} records with {overhead_s:.2f} s of overhead cannot sustain "
+            f"{sustained_rps:,.0f} records/s: profile again"
+        )
+    return 1.0 / left
+
+
+class PredictsCapacity(Protocol):
+    """Anything that knows what a scale-out sustains."""
+
+    def predict(self, scale_out: int) -> Interval | Unknown: ...
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """Overhead of a batch per scale-out, the limit and the trigger under which it was profiled."""
+
+    overhead_s: Mapping[int, float]
+    limit_records: float = math.inf
+    trigger_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.overhead_s:
+            raise Misuse("overhead_s", "must not be empty: profile the job")
+        self.engine()  # the engine knows what it accepts
+
+    def engine(self, *, limit_records: float | None = None, trigger_s: float | None = None) -> BatchEngine:
+        """The engine as the job runs now, where its settings have changed since."""
+        return BatchEngine(
+            overhead_s=dict(self.overhead_s),
+            limit_records=self.limit_records if limit_records is None else limit_records,
+            trigger_s=self.trigger_s if trigger_s is None else trigger_s,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, infinities as models.codec writes them."""
+        return {
+            "schema": 1,
+            "overhead_s": {str(size): float(seconds) for size, seconds in self.overhead_s.items()},
+            "limit_records": float(self.limit_records),
+            "trigger_s": float(self.trigger_s),
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> EngineInputs:
+        """What `to_json` wrote."""
+        if data.get("schema") != 1:
+            raise Misuse("data", f"must be engine inputs of schema 1, got {data.get('schema')!r}")
+        return cls(
+            {int(size): float(seconds) for size, seconds in data["overhead_s"].items()},
+            float(data["limit_records"]),
+            float(data["trigger_s"]),
+        )
+
+
+@dataclass(frozen=True)
+class BareCapacity:
+    """A capacity model seen without the overhead of batches: T, where the model says T'."""
+
+    sustained: PredictsCapacity
+    inputs: EngineInputs
+
+    def predict(self, scale_out: int) -> Interval | Unknown:
+        """How fast are the records of a batch worked off there?"""
+        found = self.sustained.predict(scale_out)
+        if isinstance(found, Unknown):
+            return found
+        overhead_s = self.inputs.engine().overhead_at(scale_out)
+        low, mid, high = (
+            bare_capacity_rps(rate, overhead_s=overhead_s, limit_records=self.inputs.limit_records)
+            for rate in (found.low, found.mid, found.high)
+        )
+        if isinstance(mid, Unknown):
+            return mid
+        if isinstance(low, Unknown):  # never: it is smaller than mid
+            return low
+        if isinstance(high, Unknown):
+            # Beyond what any capacity would sustain with this overhead: as wide as it was measured.
+            high = mid * found.high / found.mid
+        return Interval(min(low, mid), mid, max(high, mid), found.confidence)

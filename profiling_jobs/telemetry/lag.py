@@ -1,0 +1,216 @@
+"""How far is this job now, who says so, and what has it committed since the last time?
+
+The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
+where the checkpoint cannot be read. The newer of the two counts (`backlog.newer`), with two exceptions. When
+the checkpoint begins anew or goes back, the group still says what was true before: it is asked at once where
+it stands, and is not believed until it moves from there. And a group that is ahead of a readable checkpoint
+may be left from an earlier life of the job: it has to move once while we look.
+
+How far behind is a job, how fast do records arrive, and how fast are they processed?
+
+From offsets alone, per partition p, with h the broker's end, s the first offset that retention has left, and
+c the committed one (from the checkpoint, or the consumer group where that is newer):
+
+    lag        = Σ_p max(0, h − max(c, s))             a partition without a c is read from s
+    arrived    = Σ_p h − h′                            between two moments; h where the partition is new
+    processed  = Σ_p max(0, c − max(c′, s′))           a batch that is rolled back takes nothing away
+
+Offsets are counted, so a compacted or transactional topic shows somewhat more than its records. Offsets only
+grow: an end below the one before, or below what is committed, is a topic that was deleted and made again.
+Read what is committed first and the ends afterwards, or a quick job appears to be ahead of its input.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+from models.errors import HeadroomError
+from models.ports import Broker, Commit, Offsets, Query
+from models.quantities import Unknown
+
+from .. import plans
+from .checkpoint import Checkpoint, Position
+
+Source = Literal["checkpoint", "group", "neither"]
+
+
+def newer(checkpoint: Offsets | Unknown, group: Offsets | Unknown) -> tuple[Offsets | Unknown, Source]:
+    """Which of the two is further, and what does it say?
+
+    The group counts as newer when it is ahead somewhere and behind nowhere. Otherwise it is the checkpoint:
+    a job that restarts goes on from there.
+    """
+    if isinstance(checkpoint, Unknown):
+        if isinstance(group, Unknown) or not group:
+            why = group.reason if isinstance(group, Unknown) else "the consumer group has committed nothing"
+            return Unknown(f"{checkpoint.reason}; and {why}"), "neither"
+        return group, "group"
+    if isinstance(group, Unknown) or not group:
+        return checkpoint, "checkpoint"
+    shared = checkpoint.keys() & group.keys()
+    behind = any(group[p] < checkpoint[p] for p in shared) or checkpoint.keys() - group.keys()
+    ahead = any(group[p] > checkpoint[p] for p in shared) or group.keys() - checkpoint.keys()
+    return (group, "group") if ahead and not behind else (checkpoint, "checkpoint")
+
+
+def lag(head: Offsets, committed: Offsets | Unknown, log_start: Offsets) -> int | Unknown:
+    """How many records wait? Valid while the driver is dead."""
+    if isinstance(committed, Unknown):
+        return committed
+    recreated = beyond(head, committed)
+    if recreated is not None:
+        return recreated
+    return sum(
+        max(0, end - max(committed.get(partition, 0), log_start.get(partition, 0)))
+        for partition, end in head.items()
+    )
+
+
+def beyond(head: Offsets, committed: Offsets) -> Unknown | None:
+    """Is something committed that is not there? Then no count means anything, and this says so."""
+    for (topic, partition), offset in committed.items():
+        end = head.get((topic, partition))
+        if end is None:
+            return Unknown(
+                f"offset {offset} of {topic}-{partition} is committed, but there is no such partition: the "
+                "topic was deleted and made again; the job needs a new checkpoint"
+            )
+        if offset > end:
+            return Unknown(
+                f"offset {offset} of {topic}-{partition} is committed, but the topic ends at {end}: it was "
+                "deleted and made again; the job needs a new checkpoint"
+            )
+    return None
+
+
+def arrived(before: Offsets, after: Offsets) -> int:
+    """How many records came in between two moments? In a new or recreated partition all it ever had."""
+    return sum(end - (start if (start := before.get(p, 0)) <= end else 0) for p, end in after.items())
+
+
+def processed(before: Offsets, after: Offsets, *, log_start: Offsets) -> int:
+    """How many records were finished between two moments? `log_start` is that of the first moment.
+
+    Work that is done again after a rollback of the checkpoint counts again: it is work.
+    """
+    return sum(
+        max(0, end - max(before.get(partition, 0), log_start.get(partition, 0)))
+        for partition, end in after.items()
+    )
+
+
+GROUP_EVERY_S = 5.0  # judgement: behind a readable checkpoint the group is only a second opinion
+NOT_READ = Unknown("nothing was read the time before")
+NOT_NAMED = Unknown("the consumer group names no batch")
+STALE = Unknown(
+    "the consumer group has not moved since the checkpoint went back, was made anew or was first read"
+)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """How far a job is."""
+
+    position: Position | Unknown
+    """By its checkpoint."""
+    ends: Offsets | Unknown
+    """By whichever of checkpoint and group is believed."""
+    source: Source
+    last_commit_at_s: float | Unknown
+
+
+class Standing:
+    """What is remembered of one job between two looks at it."""
+
+    def __init__(self, plan: Query) -> None:
+        self.plan = plan
+        self.topics = frozenset(plan.inputs.values())
+        self._checkpoint = Checkpoint(plan.checkpoint, self.topics, job=plan.job)
+        self._before: Stand | None = None
+        self._known: Position | Unknown = NOT_READ
+        """The newest that could be read: a checkpoint is replaced while nobody can read it."""
+        self._group: Offsets | Unknown = NOT_READ
+        self._group_read_s: float | None = None
+        self._group_moved_s: float | Unknown = Unknown("the consumer group has not moved since we look")
+        self._distrusted: Offsets | Unknown = NOT_READ
+        self._to_distrust = False
+        """The next offsets of the group that can be read are those of before."""
+
+    def look(self, broker: Broker, *, now_s: float) -> tuple[Stand, tuple[Commit, ...]]:
+        """How far it is, and every batch committed since the look before; none at the first look."""
+        position = self._checkpoint.position()
+        if not isinstance(position, Unknown):
+            if isinstance(position.committed_at_s, Unknown) or _went_back(self._known, position):
+                self._to_distrust = True
+            self._known = position
+        group = self._ask_group(broker, now_s, needed=isinstance(position, Unknown) or self._to_distrust)
+        if self._to_distrust and not isinstance(group, Unknown):
+            self._distrusted, self._to_distrust = group, False
+        elif isinstance(self._group_moved_s, Unknown) and _is_ahead(group, position):
+            self._distrusted = group
+        if group == self._distrusted:
+            group = STALE
+        if isinstance(position, Unknown):
+            stand = Stand(position, *newer(position, group), self._group_moved_s)
+        else:
+            stand = Stand(position, *newer(position.ends, group), position.committed_at_s)
+        commits = self._commits(stand, now_s)
+        self._before = stand
+        return stand, commits
+
+    def _ask_group(self, broker: Broker, now_s: float, *, needed: bool) -> Offsets | Unknown:
+        if self._group_read_s is None:
+            # Ten jobs must not ask in the same round: each has its own place within the interval.
+            self._group_read_s = now_s - zlib.crc32(self.plan.name.encode()) % 1000 / 1000 * GROUP_EVERY_S
+        if needed or now_s - self._group_read_s >= GROUP_EVERY_S:
+            before, self._group_read_s = self._group, now_s
+            try:
+                self._group = broker.committed(plans.group(self.plan), sorted(self.topics))
+            except HeadroomError as error:
+                self._group = Unknown(str(error))
+            if (
+                not isinstance(before, Unknown)
+                and not isinstance(self._group, Unknown)
+                and before != self._group
+            ):
+                self._group_moved_s = now_s
+        return self._group
+
+    def _commits(self, stand: Stand, now_s: float) -> tuple[Commit, ...]:
+        if self._before is None:
+            return ()
+        was, now = self._before.position, stand.position
+        if isinstance(now, Unknown):
+            moved = not isinstance(self._before.ends, Unknown) and self._before.ends != stand.ends
+            return (
+                (Commit(NOT_NAMED, now_s, stand.ends),)
+                if moved and not isinstance(stand.ends, Unknown)
+                else ()
+            )
+        if isinstance(was, Unknown) or isinstance(now.committed_at_s, Unknown):
+            return ()
+        if isinstance(now.batch, Unknown):  # several queries: they have moved on together, or not
+            return (Commit(now.batch, now.committed_at_s, now.ends),) if now.ends != was.ends else ()
+        if isinstance(was.batch, Unknown) or now.batch > was.batch:
+            return self._checkpoint.commits(after=was.batch, until=now.batch)
+        # The same batch with another time was rolled back and run again in between.
+        again = now.batch == was.batch and now.committed_at_s != was.committed_at_s
+        return self._checkpoint.commits(after=now.batch - 1, until=now.batch) if again else ()
+
+
+def _is_ahead(group: Offsets | Unknown, position: Position | Unknown) -> bool:
+    """Does the group say more than a checkpoint that can be read?"""
+    return not isinstance(position, Unknown) and newer(position.ends, group)[1] == "group"
+
+
+def _went_back(before: Position | Unknown, now: Position) -> bool:
+    """Is this another query than before, or an earlier batch of the same one?"""
+    if isinstance(before, Unknown):
+        return False
+    if before.query != now.query:
+        return True
+    if isinstance(before.batch, Unknown) or isinstance(now.batch, Unknown):
+        return any(now.ends.get(partition, 0) < end for partition, end in before.ends.items())
+    return now.batch < before.batch

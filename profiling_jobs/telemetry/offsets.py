@@ -1,0 +1,161 @@
+"""How far has the job come, for everybody who can reach the broker but not the checkpoint?
+
+Spark never commits to a consumer group. The wrapper does it after each finished batch, in a thread: a
+broker that is away must not hold up the batches, and only the newest offsets matter.
+
+Where does each partition of one topic begin and end, and where was it at some moment?
+
+For the driver processes of recording and replay, which have the broker's address and nothing else. Only
+offsets are asked for: no group, no commit, no record.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from models.errors import Misconfigured, NotReady
+
+from ..brokers import Brokers
+
+REQUEST_MS = 5000  # judgement: an answer takes 1–5 ms
+
+
+class LogOffsets:
+    """The offsets of one topic, by partition."""
+
+    def __init__(self, brokers: Brokers, *, topic: str) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._admin: Any = None
+
+    def starts(self) -> dict[int, int]:
+        """The first offset that retention has left."""
+        from kafka.admin import OffsetSpec
+
+        return self._list(OffsetSpec.EARLIEST)
+
+    def ends(self) -> dict[int, int]:
+        """The offset that the next record will get."""
+        from kafka.admin import OffsetSpec
+
+        return self._list(OffsetSpec.LATEST)
+
+    def at(self, at_s: float) -> dict[int, int]:
+        """The first offset whose timestamp is not before `at_s`; the end where there is none."""
+        from kafka.admin import OffsetTimestamp
+
+        ends = self.ends()
+        found = self._list(OffsetTimestamp(max(0, math.ceil(at_s * 1000))), among=tuple(ends))
+        return {part: ends[part] if found.get(part, -1) < 0 else found[part] for part in ends}
+
+    def close(self) -> None:
+        """Leave the connection."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def _list(self, which: Any, *, among: tuple[int, ...] | None = None) -> dict[int, int]:
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+        from kafka.structs import TopicPartition
+
+        try:
+            if self._admin is None:
+                self._admin = KafkaAdminClient(
+                    **self._brokers.client(),
+                    bootstrap_timeout_ms=REQUEST_MS,
+                    request_timeout_ms=REQUEST_MS,
+                )
+            described = self._admin.describe_topics([self._topic])
+            if not described or described[0]["error_code"]:
+                raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
+            parts = [
+                TopicPartition(self._topic, one["partition_index"]) for one in described[0]["partitions"]
+            ]
+            found = self._admin.list_partition_offsets(dict.fromkeys(parts, which))
+            return {part.partition: int(at.offset) for part, at in sorted(found.items())}
+        except (KafkaError, OSError, RuntimeError) as error:
+            try:
+                self.close()
+            except (KafkaError, OSError, RuntimeError):
+                self._admin = None  # whatever is left of it
+            raise NotReady(
+                f"brokers.bootstrap: {self._brokers.bootstrap} does not answer ({error})"
+            ) from error
+
+    def _partitions(self) -> list[int]:
+        """As many as there are now: a topic may gain some."""
+        described = self._admin.describe_topics([self._topic])
+        if not described or described[0]["error_code"]:
+            raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
+        return [one["partition_index"] for one in described[0]["partitions"]]
+
+
+PAUSE_S = 2.0  # judgement: between two attempts while the broker is away
+CLOSE_MS = 1000  # judgement: nothing is left to be said to that broker
+
+
+class GroupCommits:
+    """Commits the newest offsets it was given to one group."""
+
+    def __init__(self, brokers: Brokers, *, group: str) -> None:
+        self._brokers = brokers
+        self._group = group
+        self._newest: dict[tuple[str, int], int] = {}
+        self._given = threading.Event()
+        self._closing = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._thread = threading.Thread(target=self._work, name="headroom-group", daemon=True)
+
+    def start(self) -> None:
+        """Commit from now on."""
+        self._thread.start()
+
+    def give(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """These are finished. Returns at once."""
+        if offsets:
+            self._idle.clear()
+            self._newest = dict(offsets)
+            self._given.set()
+
+    def close(self, *, timeout_s: float) -> bool:
+        """Commit what was given last; False when that did not work in time."""
+        done = self._idle.wait(timeout_s)
+        self._closing.set()
+        self._given.set()
+        return done
+
+    def _work(self) -> None:
+        from kafka import KafkaConsumer, TopicPartition
+        from kafka.errors import KafkaError
+        from kafka.structs import OffsetAndMetadata
+
+        consumer: KafkaConsumer | None = None
+        while True:
+            self._given.wait()
+            if self._closing.is_set():
+                return
+            self._given.clear()
+            newest = self._newest
+            try:
+                consumer = consumer or KafkaConsumer(
+                    **self._brokers.client(), group_id=self._group, enable_auto_commit=False
+                )
+                named = {TopicPartition(*part): offset for part, offset in newest.items()}
+                consumer.assign(list(named))
+                consumer.commit({part: OffsetAndMetadata(offset, "", -1) for part, offset in named.items()})
+            except (KafkaError, OSError, RuntimeError):  # the last: "Transport closed for writes"
+                if consumer is not None:
+                    with suppress(KafkaError, OSError, RuntimeError):  # whatever is left of it
+                        consumer.close(autocommit=False, timeout_ms=CLOSE_MS)
+                consumer = None
+                self._given.set()
+                self._closing.wait(PAUSE_S)
+            else:
+                if newest is self._newest:
+                    self._idle.set()

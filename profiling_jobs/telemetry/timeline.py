@@ -1,0 +1,326 @@
+"""What has a job done over the last minutes, second by second?
+
+Samples in, answers over spans of time out: lag in records and in seconds of input, when batches were
+committed, how fast records arrived and were processed, how busy each executor was. What could not be read is
+a gap, NaN in arrays; it is never filled.
+
+    lag in seconds at t = lag records(t) / arrival rate over the `rate_window_s` before t
+    arrival over [a, b]  = records arrived between the readings at a and b / (b − a), interpolated at the ends
+
+Throughput over a span is counted the same way; `processed_rps` counts from commit to commit instead, which is
+what a probe needs: a span that cuts a batch in two is off by half a batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from models.arguments import Array
+from models.ports import Commit, ExecutorSample, Offsets, Sample
+from models.probing import processed_rps
+from models.quantities import Misuse, Unknown
+
+from . import lag as backlog
+
+KEPT_S = 6 * 3600.0  # judgement: longer than any drill or probe
+RATE_WINDOW_S = (
+    60.0  # judgement: the evaluation interval; a shorter one makes lag in seconds jump with bursts
+)
+EDGE_S = 15.0  # judgement: how far beyond the readings a span may reach and still be answered
+
+
+@dataclass(frozen=True)
+class Point:
+    """One sample, with arrivals and progress counted on from the first one."""
+
+    sample: Sample
+    arrived: int
+    processed: int | Unknown
+    """Unknown until the first commit is known."""
+
+    @property
+    def at_s(self) -> float:
+        return self.sample.at_s
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A moment at which nothing could be read, and why."""
+
+    at_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """One commit on the timeline: when, and how many records had been processed then."""
+
+    at_s: float
+    batch: int | Unknown
+    records: int
+    planned_at_s: float | Unknown
+
+
+@dataclass(frozen=True)
+class Load:
+    """How busy each executor was over a span: arrays on one grid, NaN where nothing is known."""
+
+    times_s: Array
+    cpu: Mapping[str, Array]
+    busy: Mapping[str, Array]
+    records_rps: Mapping[str, Array]
+
+
+class Timeline:
+    """The samples of one job, in order."""
+
+    def __init__(self, *, kept_s: float = KEPT_S) -> None:
+        self._kept_s = kept_s
+        self._late_s = 0.1 * kept_s
+        """What is too old goes this much later: many at once, not one by one."""
+        self._points: list[Point] = []
+        self._gaps: list[Gap] = []
+        self._done: list[Done] = []
+        self._position: tuple[Offsets, int] | None = None
+        """What was committed last, and how many records had been processed then."""
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @property
+    def last(self) -> Point | Unknown:
+        """The newest sample that could be read."""
+        return self._points[-1] if self._points else Unknown("nothing has been sampled yet")
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """When nothing could be read, and why."""
+        return tuple(self._gaps)
+
+    def add(self, sample: Sample) -> None:
+        """The newest sample."""
+        before = self._points[-1] if self._points else None
+        if before is not None and sample.at_s <= before.at_s:
+            raise Misuse("sample.at_s", f"must grow, got {sample.at_s} after {before.at_s}")
+        arrived = before.arrived + backlog.arrived(before.sample.head, sample.head) if before else 0
+        log_start = before.sample.log_start if before else sample.log_start
+        for commit in sample.commits:
+            self._progress(commit.ends, log_start, commit)
+        if not isinstance(sample.committed, Unknown):
+            # Where no commit has led to it: a rollback, or an offset whose time nobody knows.
+            self._progress(sample.committed, log_start, None)
+        processed = self._position[1] if self._position else Unknown("nothing was committed yet")
+        kept = _sharing(sample, before.sample) if before else sample
+        self._points.append(Point(kept, arrived, processed))
+        self._forget(sample.at_s - self._kept_s)
+
+    def miss(self, at_s: float, reason: str) -> None:
+        """Nothing could be read now."""
+        self._gaps.append(Gap(at_s, reason))
+        self._forget_gaps(at_s - self._kept_s)
+
+    # ------------------------------------------------------------------------------------ over a span
+
+    def points(self, start_s: float, end_s: float) -> tuple[Point, ...]:
+        """The samples within."""
+        return tuple(self._points[self._first(start_s) : self._after(end_s)])
+
+    def times_s(self, start_s: float, end_s: float) -> Array:
+        """When the samples within were taken: the times of `lag_records` and `lag_s`."""
+        return np.asarray([point.at_s for point in self.points(start_s, end_s)])
+
+    def lag_records(self, start_s: float, end_s: float) -> Array:
+        """Lag at each sample; NaN where it is unknown."""
+        return np.asarray([_or_nan(point.sample.lag_records) for point in self.points(start_s, end_s)])
+
+    def lag_s(
+        self,
+        start_s: float,
+        end_s: float,
+        *,
+        arrival_rps: float | None = None,
+        rate_window_s: float = RATE_WINDOW_S,
+    ) -> Array:
+        """Lag at each sample in seconds of input; NaN where it is unknown, inf where lag has no input.
+
+        `arrival_rps` fixes the rate, as a drill at a commanded rate does.
+        """
+        lag = self.lag_records(start_s, end_s)
+        if arrival_rps is None:
+            times = self.times_s(start_s, end_s)
+            rates = np.asarray([_or_nan(self.arrival_rps(t - rate_window_s, t, clip=True)) for t in times])
+        else:
+            rates = np.full(lag.shape, arrival_rps)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(lag == 0.0, 0.0, lag / rates)
+
+    def spread_lag(self, start_s: float, end_s: float) -> tuple[list[float], list[float]]:
+        """Times and lag in records, as if each batch were committed record by record: without the teeth.
+
+        Teeth of 1.5 s that are sampled every second rise and fall slowly, and look like a trend. From the
+        first commit within to the last; samples of unknown lag are left out.
+        """
+        done = self.commits(start_s, end_s)
+        times_s: list[float] = []
+        lag: list[float] = []
+        for point in self.points(done[0].at_s, done[-1].at_s) if done else ():
+            waiting = point.sample.lag_records
+            if not isinstance(waiting, Unknown) and not isinstance(point.processed, Unknown):
+                spread = np.interp(point.at_s, [one.at_s for one in done], [one.records for one in done])
+                times_s.append(point.at_s)
+                lag.append(waiting + point.processed - float(spread))
+        return times_s, lag
+
+    def commits(self, start_s: float, end_s: float) -> tuple[Done, ...]:
+        """The batches that were committed within, by time."""
+        first = bisect_left(self._done, start_s, key=lambda done: done.at_s)
+        return tuple(self._done[first : bisect_right(self._done, end_s, key=lambda done: done.at_s)])
+
+    def first_commit_after(self, at_s: float) -> Done | Unknown:
+        """The first batch that was committed after this moment: the end of a downtime."""
+        after = bisect_right(self._done, at_s, key=lambda done: done.at_s)
+        return self._done[after] if after < len(self._done) else Unknown("nothing was committed since")
+
+    def arrival_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:
+        """How fast did records arrive? With `clip` over the part of the span that was sampled."""
+        return self._rate("arrivals", start_s, end_s, clip)
+
+    def throughput_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:
+        """How fast were records processed, stillstands included?"""
+        return self._rate("commits", start_s, end_s, clip)
+
+    def processed_rps(self, start_s: float, end_s: float) -> float | Unknown:
+        """How fast were records processed, from the first commit within to the last?"""
+        done = self.commits(start_s, end_s)
+        return processed_rps([one.at_s for one in done], [float(one.records) for one in done])
+
+    def restarted(self, start_s: float, end_s: float) -> bool:
+        """Was the query started anew within?"""
+        runs = [p.sample.run_id for p in self.points(start_s, end_s)]
+        return len({run for run in runs if not isinstance(run, Unknown)}) > 1
+
+    def load(self, start_s: float, end_s: float) -> Load:
+        """How busy was each executor that ran within, warm-up and losses left out?
+
+        Executors are read less often than offsets: a reading that is merely repeated appears once.
+        """
+        points = _fresh(self.points(start_s, end_s))
+        rows: list[dict[str, ExecutorSample]] = [
+            {}
+            if isinstance(point.sample.executors, Unknown)
+            else {one.executor: one for one in point.sample.executors if one.state == "running"}
+            for point in points
+        ]
+        names = sorted({name for row in rows for name in row})
+
+        def columns(field: str) -> dict[str, Array]:
+            return {
+                name: np.asarray(
+                    [_or_nan(getattr(row[name], field)) if name in row else np.nan for row in rows]
+                )
+                for name in names
+            }
+
+        times = np.asarray([point.at_s for point in points])
+        return Load(times, columns("cpu"), columns("busy"), columns("records_rps"))
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _progress(self, ends: Offsets, log_start: Offsets, commit: Commit | None) -> None:
+        records = 0
+        if self._position is not None:
+            before, total = self._position
+            records = total + backlog.processed(before, ends, log_start=log_start)
+        self._position = (ends, records)
+        if commit is not None and (not self._done or commit.at_s > self._done[-1].at_s):
+            self._done.append(Done(commit.at_s, commit.batch, records, commit.planned_at_s))
+
+    def _rate(
+        self, what: Literal["arrivals", "commits"], start_s: float, end_s: float, clip: bool
+    ) -> float | Unknown:
+        if end_s <= start_s:
+            raise Misuse("end_s", f"must be after {start_s}, got {end_s}")
+        begin = 0 if what == "arrivals" else self._unknown_until()
+        count = len(self._points) - begin
+        if count < 2:
+            return Unknown(f"{what} were read {count} times, a rate needs two readings: wait for the next")
+        first, last = self._points[begin].at_s, self._points[-1].at_s
+        if not clip and (start_s < first - EDGE_S or end_s > last + EDGE_S):
+            return Unknown(
+                f"{what} were read from {first:.0f} to {last:.0f}, the span is {start_s:.0f} to {end_s:.0f}"
+            )
+        start_s, end_s = max(start_s, first), min(end_s, last)
+        if end_s <= start_s:
+            return Unknown(f"{what} were not read within the span, but from {first:.0f} to {last:.0f}")
+        # Of hours of readings only those around the span.
+        near = self._points[max(begin, self._after(start_s) - 1) : self._first(end_s) + 1]
+        counts = [_or_nan(point.arrived if what == "arrivals" else point.processed) for point in near]
+        at = np.interp([start_s, end_s], [point.at_s for point in near], counts)
+        return float((at[1] - at[0]) / (end_s - start_s))
+
+    def _unknown_until(self) -> int:
+        """The first sample by which something was committed; from then on progress is known."""
+        return bisect_left(self._points, True, key=lambda point: not isinstance(point.processed, Unknown))
+
+    def _first(self, at_s: float) -> int:
+        return bisect_left(self._points, at_s, key=lambda point: point.at_s)
+
+    def _after(self, at_s: float) -> int:
+        return bisect_right(self._points, at_s, key=lambda point: point.at_s)
+
+    def _forget(self, before_s: float) -> None:
+        if self._points[0].at_s < before_s - self._late_s:
+            del self._points[: self._first(before_s)]
+            self._done = [done for done in self._done if done.at_s >= before_s]
+        self._forget_gaps(before_s)
+
+    def _forget_gaps(self, before_s: float) -> None:
+        """Also where nothing can be read for days, as of a topic that is not there."""
+        if self._gaps and self._gaps[0].at_s < before_s - self._late_s:
+            self._gaps = [gap for gap in self._gaps if gap.at_s >= before_s]
+
+
+def _sharing(sample: Sample, before: Sample) -> Sample:
+    """The same sample, made of what is kept already where it says the same: most of it does not change.
+
+    Without it ten jobs of twelve partitions take 200 MB an hour.
+    """
+    committed = sample.committed
+    if not isinstance(committed, Unknown) and not isinstance(before.committed, Unknown):
+        committed = _alike(committed, before.committed)
+    commits = sample.commits
+    if not isinstance(committed, Unknown):
+        commits = tuple(replace(one, ends=_alike(one.ends, committed)) for one in commits)
+    return replace(
+        sample,
+        head=_alike(sample.head, before.head),
+        log_start=_alike(sample.log_start, before.log_start),
+        committed=committed,
+        commits=commits,
+    )
+
+
+def _alike(offsets: Offsets, kept: Offsets) -> Offsets:
+    """The kept ones if they are the same, else at least with their names of the partitions."""
+    if offsets == kept:
+        return kept
+    return {part: offsets[part] for part in kept} if offsets.keys() == kept.keys() else offsets
+
+
+def _fresh(points: Sequence[Point]) -> list[Point]:
+    before: object = None
+    found = []
+    for point in points:
+        if point.sample.executors != before:
+            found.append(point)
+        before = point.sample.executors
+    return found
+
+
+def _or_nan(value: float | Unknown) -> float:
+    return float("nan") if isinstance(value, Unknown) else float(value)

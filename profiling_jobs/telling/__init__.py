@@ -1,1 +1,0 @@
-"""How is what was decided told to a person?"""

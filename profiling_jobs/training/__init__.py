@@ -1,0 +1,1 @@
+"""Training: fit the models from measurements, check them, put them in charge."""

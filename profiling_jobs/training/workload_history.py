@@ -1,0 +1,228 @@
+"""How many records per second have arrived at this job, as far back as anybody has looked?
+
+One grid per job, in the store: cell k is the mean rate over [k·10 s, (k + 1)·10 s), epoch seconds, missing
+where nobody looked. Every cell is said once: by a recording, which knows each record's time, or else by the
+live job's rates, which are coarser and only fill what is missing. The newest week is kept.
+
+A clock may be ahead for a while, by hours or a year, and then be set right. So live rates push out no more
+than they bring until they have brought an hour, and what is known of times after their end is kept only as
+far as a recording knows it.
+
+Which recordings does the workload's history not know yet, and what do they say?
+
+A recording lies in `recordings/JOB/BEGAN-INPUT`, one folder per input of the job. Whoever ends one tells it;
+one that its owner's death has cut short is found here at the next start, and counts for as long as it went,
+until somebody goes on with it.
+One that is still being written is looked at again the next time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.arguments import Array, number, numbers
+from models.errors import HeadroomError
+from models.ports import Store
+from models.quantities import Unknown
+from models.series import Grid
+
+from ..control_loop.forecasting import Rates
+from ..recording.recorded import Recorded
+
+DOCUMENT = "workload_history"
+STEP_S = 10.0  # judgement: finer steps show the source's batches, not the load
+MOST_CELLS = 60_480  # a week: what a forecast at 30 s looks back (models.workload)
+DIGITS = 5  # of a rate; its noise is far larger
+AN_HOUR = 360  # cells; judgement: somebody has set a wrong clock right by then
+SEEN = 0.5  # judgement: a cell of which less than half was seen is not known
+
+
+def remember(store: Store, job: str, *, start_s: float, step_s: float, rates_rps: Any) -> Grid:
+    """Add what was recorded on a regular grid, oldest first, NaN where nothing was seen; the history now."""
+    new = _resampled(
+        number("start_s", start_s),
+        number("step_s", step_s, above=0.0),
+        numbers("rates_rps", rates_rps, at_least=0.0, missing_allowed=True),
+    )
+    before, recorded_until_s = _kept(store, job)
+    grid = new if before is None else _joined(before, new)
+    if grid.values.size:
+        _save(store, job, grid, recorded_until_s=max(recorded_until_s, _end_s(new)))
+    return grid
+
+
+def remember_live(store: Store, job: str) -> None:
+    """Add what the control loop has seen of the live job lately, where no recording knows it better."""
+    control = store.control(job)
+    data = None if control is None else control.state.get("rates")
+    if data is None:
+        return
+    rates = Rates.from_json(data)
+    if not rates.values:
+        return
+    new = _resampled(rates.grid.start_s, rates.grid.step_s, rates.grid.values)
+    before, recorded_until_s = _kept(store, job)
+    if before is not None:
+        before = _up_to(before, max(recorded_until_s, _end_s(new)))
+    if before is None or not before.values.size:
+        _save(store, job, new, recorded_until_s=recorded_until_s)
+        return
+    grid = _joined(new, before)
+    kept = before.values[max(0, round((grid.start_s - before.start_s) / STEP_S)) :]
+    pushed_out, brought = _seen(before.values) - _seen(kept), _seen(grid.values) - _seen(kept)
+    if pushed_out > brought and brought < AN_HOUR:
+        grid = before
+    _save(store, job, grid, recorded_until_s=recorded_until_s)
+
+
+def history(store: Store, job: str) -> Grid | Unknown:
+    """Everything that is remembered of this job's arrivals."""
+    kept, _ = _kept(store, job)
+    if kept is None or np.isnan(kept.values).all():
+        return Unknown(f"no arrivals of {job} are known: record its input, or let `headroom serve` watch it")
+    return kept
+
+
+def _kept(store: Store, job: str) -> tuple[Grid | None, float]:
+    """What is remembered, and until when recordings say so."""
+    data = store.document(job, DOCUMENT)
+    if data is None or data.get("schema") != 1 or data["step_s"] != STEP_S:
+        return None, -math.inf
+    values = np.array([math.nan if v is None else v for v in data["rates_rps"]], dtype=float)
+    grid = Grid(float(data["start_s"]), STEP_S, values)
+    until_s = data.get("recorded_until_s", _end_s(grid))  # where nothing is said, all may be recorded
+    return grid, -math.inf if until_s is None else float(until_s)
+
+
+def _save(store: Store, job: str, grid: Grid, *, recorded_until_s: float) -> None:
+    values = [None if math.isnan(v) else float(f"{v:.{DIGITS}g}") for v in grid.values.tolist()]
+    document = {
+        "schema": 1,
+        "step_s": STEP_S,
+        "start_s": grid.start_s,
+        "recorded_until_s": recorded_until_s if math.isfinite(recorded_until_s) else None,
+        "rates_rps": values,
+    }
+    store.save_document(job, DOCUMENT, document)
+
+
+def _end_s(grid: Grid) -> float:
+    return grid.start_s + STEP_S * grid.values.size
+
+
+def _up_to(grid: Grid, end_s: float) -> Grid:
+    return Grid(grid.start_s, STEP_S, grid.values[: max(0, round((end_s - grid.start_s) / STEP_S))])
+
+
+def _seen(values: Array) -> int:
+    return int((~np.isnan(values)).sum())
+
+
+def _resampled(start_s: float, step_s: float, values: Array) -> Grid:
+    """The same on our grid: means weighted by overlap."""
+    first = math.floor(start_s / STEP_S + 1e-9)
+    last = math.ceil((start_s + step_s * values.size) / STEP_S - 1e-9)
+    edges = (STEP_S * np.arange(first, last + 1) - start_s) / step_s
+    at, seen = np.arange(values.size + 1), ~np.isnan(values)
+    amount = np.interp(edges, at, np.concatenate(([0.0], np.cumsum(np.where(seen, values, 0.0)))))
+    present = np.diff(np.interp(edges, at, np.concatenate(([0.0], np.cumsum(seen)))))
+    enough = present * step_s >= SEEN * STEP_S - 1e-9
+    means = np.where(enough, np.diff(amount) / np.where(enough, present, 1.0), np.nan)
+    return Grid(first * STEP_S, STEP_S, means)
+
+
+def _joined(old: Grid, new: Grid) -> Grid:
+    starts = (round(old.start_s / STEP_S), round(new.start_s / STEP_S))
+    end = max(starts[0] + old.values.size, starts[1] + new.values.size)
+    first = max(min(starts), end - MOST_CELLS)
+    values = np.full(end - first, np.nan)
+    for start, grid in zip(starts, (old, new), strict=True):
+        piece = grid.values[max(0, first - start) :]
+        at = max(start, first) - first
+        here = values[at : at + piece.size]
+        values[at : at + piece.size] = np.where(np.isnan(piece), here, piece)
+    return Grid(first * STEP_S, STEP_S, values)
+
+
+RECORDINGS_DOCUMENT = "recordings_told"
+
+
+def folder_of(recordings: Path, job: str, *, began_s: float, own: str) -> Path:
+    """Where the recording of one input lies that was begun at this whole second."""
+    return recordings / job / f"{began_s:.0f}-{own}"
+
+
+def tell(store: Store, job: str, recordings: Path, *, inputs: Iterable[str]) -> tuple[str, ...]:
+    """Add what the history does not know yet; a sentence for each recording that was added."""
+    known = store.document(job, RECORDINGS_DOCUMENT) or {}
+    told: set[str] = set(known.get("told", ()))
+    said, ended = [], {}
+    for began, folders in _by_beginning(recordings / job).items():
+        if began in told:
+            continue
+        found = _read(folders, tuple(inputs))
+        if isinstance(found, Unknown):  # nor will it be known later
+            ended[began] = True
+            continue
+        rate = _together(found)
+        if not isinstance(rate, Unknown):
+            first, values = rate
+            remember(store, job, start_s=float(first), step_s=1.0, rates_rps=values)
+            said.append(f"{job}: {values.size} s of recorded arrivals count for its history")
+        ended[began] = not any(one.is_written for one in found)
+    finished = {began for began, over in ended.items() if over}
+    if finished:
+        document = {"schema": 1, "told": sorted(told | finished)}
+        store.save_document(job, RECORDINGS_DOCUMENT, document)
+    return tuple(said)
+
+
+def newest(recordings: Path, job: str) -> tuple[int, Mapping[str, Path]]:
+    """When the last recording of the job was begun, and its folders by input; none if there is none."""
+    began, folders = next(reversed(_by_beginning(recordings / job).items()), ("0", {}))
+    return int(began), folders
+
+
+def goes_on(store: Store, job: str, *, began_s: float) -> None:
+    """Somebody goes on with a recording that was cut short: what was told of it is not all there is."""
+    told = set((store.document(job, RECORDINGS_DOCUMENT) or {}).get("told", ())) - {f"{began_s:.0f}"}
+    store.save_document(job, RECORDINGS_DOCUMENT, {"schema": 1, "told": sorted(told)})
+
+
+def _by_beginning(folder: Path) -> dict[str, dict[str, Path]]:
+    """When it began -> input -> folder, the oldest first."""
+    found: dict[str, dict[str, Path]] = {}
+    for each in folder.glob("*-*"):
+        began, _, own = each.name.partition("-")
+        if began.isdecimal() and Recorded.is_one(each):
+            found.setdefault(began, {})[own] = each
+    return dict(sorted(found.items(), key=lambda one: int(one[0])))
+
+
+def _read(folders: Mapping[str, Path], inputs: tuple[str, ...]) -> tuple[Recorded, ...] | Unknown:
+    if missing := [own for own in inputs if own not in folders]:
+        return Unknown(f"{', '.join(missing)} was not recorded at the same time")
+    try:
+        return tuple(Recorded.read(folders[own]) for own in inputs)
+    except (HeadroomError, ValueError, KeyError, TypeError) as unreadable:
+        return Unknown(f"a recording cannot be read: {unreadable}")
+
+
+def _together(recordings: tuple[Recorded, ...]) -> tuple[int, Any] | Unknown:
+    """What has arrived in all topics together, second by second, while all were recorded."""
+    rates = []
+    for one in recordings:
+        rate = one.rate_rps()
+        if isinstance(rate, Unknown):
+            return rate
+        rates.append(rate)
+    first = max(begin for begin, _ in rates)
+    last = min(begin + each.size for begin, each in rates)
+    if last <= first:
+        return Unknown("the topics were recorded at different times")
+    return first, sum(each[first - begin : last - begin] for begin, each in rates)

@@ -1,0 +1,145 @@
+"""A client without brokers: it says so in time, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from models.errors import Misconfigured, NotReady
+from pipelines.integrations.kafka_broker import KafkaBroker
+from profiling_jobs.brokers import Brokers
+
+pytestmark = [
+    # kafka-python reads its schemas that way while it is imported.
+    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
+    # And it leaves the sockets of refused connections to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where connections are accepted and nothing is ever said."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    gc.collect()  # while we do not mind
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+    gc.collect()
+
+
+@pytest.mark.parametrize("address", ["nobody", "closed"])
+def test_silence_is_told_in_time_and_leaves_no_thread(request: pytest.FixtureRequest, address: str) -> None:
+    bootstrap = request.getfixturevalue(address)
+    before = threading.active_count()
+    with KafkaBroker(Brokers(bootstrap), patience_s=0.4) as broker:
+        for _ in range(3):
+            begun = time.monotonic()
+            with pytest.raises(NotReady, match=rf"{bootstrap} does not answer within 0.*is it running"):
+                broker.ends(["orders"])
+            assert time.monotonic() - begun < 10.0
+        assert threading.active_count() <= before
+
+
+def test_a_partition_that_has_no_leader_yet_is_asked_for_again(
+    closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kafka-python says it just after the brokers have come back."""
+    from kafka.errors import UnknownBrokerIdError
+
+    answers = iter((UnknownBrokerIdError(-1), UnknownBrokerIdError(-1), 5))
+
+    def question(admin: object) -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with KafkaBroker(Brokers(closed), patience_s=5.0) as broker:
+        monkeypatch.setattr(broker, "_connected", lambda until: None)
+        assert broker._ask(question) == 5
+
+
+def test_questions_about_nothing_need_no_brokers(closed: str) -> None:
+    with KafkaBroker(Brokers(closed)) as broker:
+        assert broker.starts([]) == broker.ends([]) == broker.committed("headroom.orders", []) == {}
+        broker.commit("headroom.orders", {})
+
+
+def test_a_secret_that_is_not_set_is_named(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_USER", raising=False)
+    brokers = Brokers(
+        closed, "SASL_PLAINTEXT", "PLAIN", username_from="KAFKA_USER", password_from="KAFKA_PASSWORD"
+    )
+    with KafkaBroker(brokers) as broker, pytest.raises(Misconfigured, match=r"username_from.*KAFKA_USER"):
+        broker.topics()
+
+
+def test_a_second_thread_does_not_wait_longer_than_its_patience(nobody: str) -> None:
+    told: list[float] = []
+    with KafkaBroker(Brokers(nobody), patience_s=0.5) as broker:
+
+        def ask() -> None:
+            begun = time.monotonic()
+            with pytest.raises(NotReady):
+                broker.topics()
+            told.append(time.monotonic() - begun)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(told) == 4
+    assert max(told) < 10.0
+
+
+class Admin:
+    """Brokers that take every topic, but perhaps no settings of it."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses, self.made = refuses, []
+
+    def create_topics(self, wanted):
+        from kafka.errors import PolicyViolationError
+
+        if self.refuses and any("configs" in one for one in wanted.values()):
+            raise PolicyViolationError("segment.bytes is not yours to set")
+        self.made.append(wanted)
+
+    def wait_for_topics(self, topics, *, timeout_ms): ...
+    def close(self): ...
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_only_what_may_forget_its_records_has_settings_of_its_own(refuses):
+    plain = {"num_partitions": 3, "replication_factor": -1}
+    with KafkaBroker(Brokers("h:1")) as broker:
+        broker._admin, broker._connected_by = Admin(refuses=refuses), os.getpid()
+        broker.create("live", partitions=3)
+        broker.create("headroom.orders-p1.events", partitions=3, kept_s=1800.0)
+        live, scratch = broker._admin.made
+    assert live == {"live": plain}
+    found = dict(scratch["headroom.orders-p1.events"])
+    configs = found.pop("configs", None)
+    assert found == plain
+    if refuses:
+        assert configs is None
+    else:
+        assert configs["retention.ms"] == "1800000"
+        assert configs["cleanup.policy"] == "delete"
+        assert int(configs["segment.bytes"]) < 2**28

@@ -1,0 +1,275 @@
+"""Real jobs on a real Spark and Kafka: rescaled under load, and what a script may and may not do."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from models.ports import Function, Plan, Script
+from pipelines.environments.local.deployments import LocalDeployments
+from pipelines.environments.local.failures import LocalFailures
+from pipelines.integrations.embedded_kafka import EmbeddedBroker
+from pipelines.integrations.java import Java
+from pipelines.integrations.spark import LocalSpark
+from pipelines.processes.owner import Owner, cleanup
+from pipelines.settings.schema import SparkSettings
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.driver import progress
+from profiling_jobs.driver.batch_files import read_batches
+from profiling_jobs.jobs import enrichment
+from profiling_jobs.telemetry.checkpoint import Checkpoint, Position
+
+pytestmark = [
+    pytest.mark.real,
+    # kafka-python reads its schemas that way while it is imported.
+    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
+    # And it leaves the sockets of refused connections to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+SETTINGS = SparkSettings(slots=5)
+
+# As somebody has it: a session of its own, a module beside it, a hard-wired master, a query that is awaited.
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession, functions as f
+from shouting import shout
+
+if __name__ == "__main__":
+    _, source, target, checkpoint, brokers, misdeed = sys.argv
+    spark = SparkSession.builder.appName("mine").master("local[1]").getOrCreate()
+    events = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", brokers)
+              .option("subscribe", source).option("startingOffsets", "earliest").load())
+    loud = events.select("key", f.udf(shout)(f.col("value").cast("string"), f.lit(misdeed)).alias("value"))
+    query = (loud.writeStream.format("kafka").option("kafka.bootstrap.servers", brokers)
+             .option("topic", target).option("checkpointLocation", checkpoint).start())
+    query.awaitTermination()
+"""
+MODULE = """
+def shout(text, misdeed):
+    if misdeed == "throw":
+        raise ValueError("this record is not for shouting")
+    return text.upper()
+"""
+
+
+def until(condition: Callable[[], object], timeout_s: float = 240.0) -> None:
+    limit = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < limit, "the condition was not reached"
+        time.sleep(0.1)
+
+
+@dataclass
+class Place:
+    """Where the jobs of this file run."""
+
+    owner: Owner
+    brokers: Brokers
+    deployments: LocalDeployments
+
+    def topics(self, *names: str, partitions: int = 12) -> None:
+        from kafka import KafkaAdminClient
+        from kafka.admin import NewTopic
+
+        with KafkaAdminClient(**self.brokers.client()) as admin:
+            admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+
+    def send(self, topic: str, *, seed: int, count: int) -> None:
+        from kafka import KafkaProducer
+
+        events = enrichment.events(seed=seed, count=count, start_s=1.7e9)
+        with KafkaProducer(**self.brokers.client(), linger_ms=20) as producer:
+            for key, value in zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True):
+                producer.send(topic, key=key, value=value)
+
+    def read(self, topic: str) -> list[bytes]:
+        from kafka import KafkaConsumer, TopicPartition
+
+        with KafkaConsumer(**self.brokers.client(), auto_offset_reset="earliest") as consumer:
+            parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
+            consumer.assign(parts)
+            ends = consumer.end_offsets(parts)
+            values: list[bytes] = []
+            while any(consumer.position(part) < ends[part] for part in parts):
+                values += [record.value for found in consumer.poll(500).values() for record in found]
+            return values
+
+    def committed(self, group: str, topic: str) -> int:
+        from kafka import KafkaConsumer, TopicPartition
+
+        with KafkaConsumer(**self.brokers.client(), group_id=group, enable_auto_commit=False) as consumer:
+            parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
+            return sum(consumer.committed(part) or 0 for part in parts)
+
+    def batches(self, name: str) -> int:
+        events = progress.read(self.deployments.folder(name) / "progress.jsonl")
+        return sum(event["event"] == "progress" for event in events)
+
+    def run(self, plan: Plan) -> None:
+        self.deployments.launch(plan)
+        until(lambda: self._runs(plan.name))
+
+    def _runs(self, name: str) -> bool:
+        status = self.deployments.status(name)
+        assert status.state != "failed", status.reason
+        return status.state == "running" and status.executors_alive == status.declared_scale_out
+
+
+class Flow:
+    """Orders at a steady rate, each with a number of its own, until told to stop."""
+
+    def __init__(self, brokers: Brokers, topic: str, *, rate_rps: float) -> None:
+        self.sent: list[str] = []
+        self._brokers, self._topic, self._rate_rps = brokers, topic, rate_rps
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._flow, name="orders", daemon=True)
+        self._thread.start()
+
+    def _flow(self) -> None:
+        from kafka import KafkaProducer
+
+        events = enrichment.events(seed=3, count=200_000, start_s=1.7e9)
+        records = zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True)
+        with KafkaProducer(**self._brokers.client(), linger_ms=20) as producer:
+            began_s = time.monotonic()
+            while not self._closing.wait(0.1):
+                while len(self.sent) < self._rate_rps * (time.monotonic() - began_s):
+                    key, value = next(records)
+                    producer.send(self._topic, key=key, value=value)
+                    self.sent.append(json.loads(value)["order"])
+
+    def stop(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Place]:
+    project = tmp_path_factory.mktemp("jobs")
+    folder = project / ".headroom"
+    (project / "job").mkdir()
+    (project / "job" / "loud.py").write_text(SCRIPT)
+    (project / "job" / "shouting.py").write_text(MODULE)
+    try:
+        with Owner(folder) as owner:
+            brokers = EmbeddedBroker(owner).start()
+            spark = LocalSpark(owner, SETTINGS)
+            spark.ensure()
+            with LocalDeployments(owner, spark, brokers, settings=SETTINGS) as deployments:
+                yield Place(owner, brokers, deployments)
+    finally:
+        cleanup(folder, end_owner=True)
+        gc.collect()  # kafka-python's sockets, while we do not mind
+
+
+def test_every_order_comes_out_once_where_each_batch_is_one_thing(place: Place) -> None:
+    deployments, name = place.deployments, "exactly-once"
+    place.topics("steady-orders")
+    folder = place.owner.folder.parent / "answers"
+    plan = Plan(
+        name=name,
+        job=name,
+        role="live",
+        program=Function("profiling_jobs.jobs.enrichment:build"),
+        scale_out=2,
+        inputs={"events": "steady-orders"},
+        outputs={"results": f"files:{folder}"},
+        checkpoint=str(place.owner.folder / "checkpoints" / name),
+        max_offsets_per_trigger=2000,
+    )
+    checkpoint = Checkpoint(plan.checkpoint, ["steady-orders"], job=name)
+
+    def done() -> int:
+        position = checkpoint.position()
+        return sum(position.ends.values()) if isinstance(position, Position) else 0
+
+    def settle(size: int) -> None:
+        before = done()
+        until(lambda: deployments.status(name).executors_alive == size and done() > before)
+
+    def in_a_batch() -> None:
+        until(lambda: list(folder.glob(".draft-*")))
+
+    # Two executors do twice that: a batch is at work at most moments.
+    flow = Flow(place.brokers, "steady-orders", rate_rps=600.0)
+    try:
+        with LocalFailures(place.owner, deployments) as failures:
+            deployments.launch(plan)
+            settle(2)
+            for epoch, size in enumerate((4, 3), start=1):
+                assert deployments.scale(name, size, epoch=epoch).path == "live"
+                settle(size)
+            for kind in ("executor_kill", "driver_kill"):
+                in_a_batch()
+                failures.clear(failures.inject(name, kind).id)
+                settle(3)
+    finally:
+        flow.stop()
+    until(lambda: done() == len(flow.sent))
+    deployments.stop(name)
+    events = progress.read(deployments.folder(name) / "progress.jsonl")
+    assert len({event["incarnation"] for event in events}) == 2
+    came_out = Counter(
+        json.loads(value)["order"]
+        for _, table in read_batches(folder)
+        for value in table["value"].to_pylist()
+    )
+    lost = set(flow.sent) - set(came_out)
+    twice = [order for order, count in came_out.items() if count > 1]
+    assert (len(lost), len(twice)) == (0, 0), f"lost and twice, of {len(flow.sent)}"
+    assert len(came_out) == len(flow.sent)
+    assert not list(folder.glob(".*"))
+
+
+def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Place) -> None:
+    deployments = place.deployments
+    place.topics("clicks", "scratch", "loud", partitions=2)
+    place.send("clicks", seed=2, count=100)
+
+    def copy(name: str, *, target: str = "{output_topic}", misdeed: str = "none") -> Plan:
+        arguments = ("{input_topic}", target, "{checkpoint}", "{brokers}", misdeed)
+        return Plan(
+            name=name,
+            job="loud",
+            role="profile",
+            program=Script("job/loud.py", arguments),
+            scale_out=1,
+            inputs={"clicks": "clicks"},
+            outputs={"out": "scratch"},
+            checkpoint=str(place.owner.folder / "checkpoints" / name),
+        )
+
+    for plan in (
+        copy("loud-copy"),
+        copy("loud-astray", target="loud"),
+        copy("loud-broken", misdeed="throw"),
+    ):
+        deployments.launch(plan)
+    until(lambda: deployments.status("loud-astray").state == "failed")
+    assert deployments.status("loud-astray").reason.startswith(
+        "job.loud.outputs: the profiling copy would write into 'loud', it was given scratch"
+    )
+    until(lambda: deployments.status("loud-broken").state == "failed")
+    reason = deployments.status("loud-broken").reason
+    assert reason.startswith("job.loud.script: the job failed before its first batch was finished: ")
+    assert "ValueError: this record is not for shouting" in reason
+    assert "\n" not in reason
+    until(lambda: place.batches("loud-copy") >= 1)
+    deployments.stop("loud-copy")
+    said = place.owner.log("driver.loud-copy").read_text()
+    assert "spark.master is set by the program and by Headroom, which wins" in said
+    assert "profiling copy loud-copy: checked at every DataStreamWriter.start" in said
+    assert "trusted: " in said
+    assert place.read("loud") == []
+    written = place.read("scratch")
+    assert len(written) == 100
+    assert all(value == value.upper() for value in written)
+    assert place.committed("headroom.loud-copy", "clicks") == 100
+    assert place.committed("headroom.loud", "clicks") == 0

@@ -1,0 +1,84 @@
+"""What the loop remembers comes back as it was; what cannot be read is begun anew, what is newer is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from models import control
+from models.control import Settings
+from models.errors import Unsafe
+from models.ports import Control
+from models.promise import Promise
+from models.simulation.store import MemoryStore
+from profiling_jobs.control_loop.changes import Order, Outcome, outcome, tell
+from profiling_jobs.control_loop.forecasting import Rates
+from profiling_jobs.control_loop.live_state import Memory, next_epoch, recall, save
+
+pytestmark = pytest.mark.fast
+
+SETTINGS = Settings(promise=Promise(180.0), max_scale_out=12)
+ORDER = Order(7, 4, 6, "decision", "because", 60.0)
+
+
+def memory(**changes: Any) -> Memory:
+    given = {"epoch": 7, "rates": Rates(60.0, 3, (1.0,)), "order": ORDER, **changes}
+    return Memory(control.start(SETTINGS), **given)
+
+
+def test_it_comes_back_as_it_was() -> None:
+    store = MemoryStore()
+    kept = memory()
+    kept.online.update({"0": 0.5}, {"0": 500.0})
+    assert save(store, "orders", kept, expected_epoch=None)
+    again = recall(store, "orders", SETTINGS)
+    assert again.to_json() == kept.to_json()
+    assert (again.epoch, again.order, again.trouble) == (7, ORDER, "")
+
+
+def test_only_one_of_two_that_started_from_the_same_epoch_is_kept() -> None:
+    store = MemoryStore()
+    save(store, "orders", memory(epoch=7), expected_epoch=None)
+    assert save(store, "orders", memory(epoch=8), expected_epoch=7)
+    assert not save(store, "orders", memory(epoch=8, order=None), expected_epoch=7)
+    assert recall(store, "orders", SETTINGS).order == ORDER
+
+
+def test_epochs_grow_with_every_tick_and_a_lost_store_does_not_make_them_older() -> None:
+    assert next_epoch(memory(epoch=8), interval=28_333_334) == 9
+    assert next_epoch(memory(epoch=None), interval=28_333_334) == 28_333_334
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"schema": 1},
+        {"schema": "x"},
+        {**memory().to_json(), "rates": 3},
+        {**memory().to_json(), "order": {}},
+    ],
+)
+def test_a_memory_that_cannot_be_read_is_begun_anew_and_says_so(broken: dict[str, Any]) -> None:
+    store = MemoryStore()
+    store.save_control(Control("orders", 9, broken), expected_epoch=None)
+    found = recall(store, "orders", SETTINGS)
+    assert (found.epoch, found.order) == (9, None)
+    assert found.trouble.startswith("the control state of orders could not be read (")
+    assert save(store, "orders", replace(found, epoch=10), expected_epoch=9)
+
+
+def test_what_a_newer_version_wrote_is_left_alone() -> None:
+    store = MemoryStore()
+    store.save_control(Control("orders", 9, {"schema": 2}), expected_epoch=None)
+    with pytest.raises(Unsafe, match="run the version that wrote it"):
+        recall(store, "orders", SETTINGS)
+
+
+def test_an_outcome_comes_back() -> None:
+    store = MemoryStore()
+    assert outcome(store, "orders") is None
+    told = tell(store, "orders", Outcome(7, 4, 6, "later", 60.0, 70.0, tries=2, problem="silent"))
+    assert outcome(store, "orders") == told

@@ -1,0 +1,55 @@
+"""Finished offsets reach their group, whatever the broker's client goes through meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import kafka
+import pytest
+
+from profiling_jobs.brokers import Brokers
+from profiling_jobs.telemetry import offsets as group_commits
+from profiling_jobs.telemetry.offsets import GroupCommits
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [kafka.errors.KafkaTimeoutError(), OSError("reset"), RuntimeError("Transport closed for writes")],
+)
+@pytest.mark.parametrize("when", ["made", "committing"])
+def test_a_commit_that_fails_is_made_again_with_a_new_client(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception, when: str
+) -> None:
+    troubles = [(when, trouble)]
+    committed: list[dict[tuple[str, int], int]] = []
+    closed: list[object] = []
+
+    class Consumer:
+        def __init__(self, **settings: object) -> None:
+            self._fail("made")
+
+        def assign(self, parts: object) -> None:
+            pass
+
+        def commit(self, offsets: dict[object, object]) -> None:
+            self._fail("committing")
+            committed.append({(part.topic, part.partition): at.offset for part, at in offsets.items()})  # type: ignore[attr-defined]
+
+        def close(self, **settings: object) -> None:
+            closed.append(self)
+            raise RuntimeError("Transport closed for writes")
+
+        def _fail(self, now: str) -> None:
+            if troubles and troubles[0][0] == now:
+                raise troubles.pop()[1]
+
+    monkeypatch.setattr(kafka, "KafkaConsumer", Consumer)
+    monkeypatch.setattr(group_commits, "PAUSE_S", 0.01)
+    died: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    group = GroupCommits(Brokers("h:1"), group="headroom.orders")
+    group.start()
+    group.give({("in", 0): 7})
+    assert group.close(timeout_s=5.0)
+    assert (committed, died, troubles) == ([{("in", 0): 7}], [], [])
+    assert len(closed) == (when == "committing")
