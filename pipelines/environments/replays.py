@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from models.errors import Misconfigured
 from models.ports import Source
 from profiling_jobs.brokers import Brokers
+from profiling_jobs.jobs import JOBS
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.replay.together import Together
 
@@ -119,10 +120,8 @@ def event_time_of(job: JobSettings, events: str) -> EventTime:
     if job.event_time is not None:
         return job.event_time, job.event_time_unit
     if events.startswith("generator:"):
-        from profiling_jobs.jobs.fixed_settings import EVENT_TIMES
-
         generated = events.removeprefix("generator:").partition("?")[0].partition("/")[0]
-        return EVENT_TIMES.get(generated, "event_time"), "ms"
+        return (JOBS[generated].event_time if generated in JOBS else "event_time"), "ms"
     return None, "ms"
 
 

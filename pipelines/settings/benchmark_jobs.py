@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from profiling_jobs.jobs import JOBS, fixed_settings
+from profiling_jobs.jobs import JOBS
 
-BUILDS = {f"{module}:build": name for name, module in JOBS.items()}
+BUILDS = {job.build: job for job in JOBS.values()}
 
 
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that are set, and beside them those that are fixed for the benchmark job they name."""
-    name = BUILDS.get(given.get("build", ""))
-    if name is None:
+    fixed = BUILDS.get(given.get("build", ""))
+    if fixed is None:
         return dict(given)
-    fixed = fixed_settings.of(name)
     return {
         "trigger_s": fixed.trigger_s,
         "max_offsets_per_trigger": fixed.max_offsets_per_trigger,

@@ -1,4 +1,4 @@
-"""How does a job scale whose time goes into waiting? Each record waits about a millisecond for a look-up.
+"""A job whose time goes into waiting: each record waits about a millisecond for a look-up.
 
 As with a request to another service, the processor does nothing meanwhile. The more executors, the more
 records wait at the same time: its scale-out curve is real even on two cores. Every record appears once in
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..topics import Topics
 
-INPUTS, OUTPUTS = ("events",), ("results",)
-LONGEST_WINDOW_S = 0.0
 LOOK_UP_S = 0.001
 CHUNK = 100  # one sleep for this many: a single one of a millisecond takes 1.06 and wakes the processor
 REGIONS = ("north", "east", "south", "west")

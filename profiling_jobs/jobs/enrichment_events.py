@@ -1,4 +1,4 @@
-"""Which orders does `enrichment` look up? Numbered ones, of customers that return or of one above all."""
+"""The orders that `enrichment` looks up: numbered ones, of customers that return or mostly of one."""
 
 from __future__ import annotations
 

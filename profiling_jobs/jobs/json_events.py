@@ -1,8 +1,8 @@
-"""How are hundreds of thousands of JSON records made per second?
+"""JSON records, hundreds of thousands per second.
 
-Column by column: every field is an Arrow array, and a record is the join of its fields with the text between
-them. The event time is the first field of every record and has thirteen digits, so whoever wants to shift it
-replaces the bytes of `EVENT_TIME_AT` without parsing. A record arrives some time after it happened:
+They are made column by column: every field is an Arrow array, and a record is the join of its fields with
+the text between them. The event time is the first field of every record and has thirteen digits, so that the
+bytes of `EVENT_TIME_AT` can be replaced without parsing. A record arrives some time after it happened:
 arrivals are evenly spaced, event times are therefore out of order.
 """
 

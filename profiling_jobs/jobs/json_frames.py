@@ -1,4 +1,4 @@
-"""How does a benchmark job read JSON records from a topic, and write its results into one?
+"""How the benchmark jobs read JSON records from a topic and write their results into one.
 
 Time is the event time in the record. A watermark follows the newest event by `LATENESS_S`: records that are
 later than that are dropped, and a window's result appears that much after its end. Results carry times as

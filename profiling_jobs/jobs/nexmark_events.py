@@ -1,4 +1,4 @@
-"""What happens on Nexmark's auction site? People register, open auctions and bid.
+"""The events of Nexmark's auction site: people register, open auctions and bid.
 
 One topic carries all three, as in Beam's generator, after which this is modelled: of each fifty events the
 first is a person, the next three are auctions, the rest are bids (2 / 6 / 92 %), of about 200, 500 and 100

@@ -1,4 +1,4 @@
-"""How fast did each car go lately? (Top Speed Windowing, Flink's example)
+"""The top speed of each car (Top Speed Windowing, Flink's example).
 
 Whenever a car has travelled `EVERY_M` since it was last reported, its highest speed of the `WINDOW_S` before
 comes out. Readings are taken up in the order of their event time, once the watermark has passed them: what
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 
     from ..topics import Topics
 
-INPUTS, OUTPUTS = ("events",), ("results",)
 WINDOW_S = 10  # Flink's example, Phoebe §IV-D
 EVERY_M = 50.0  # Flink's example, Phoebe §IV-D
 SILENT_S = 60  # judgement: longer than any traffic light
-LONGEST_WINDOW_S = float(SILENT_S)
 CARS = 200  # judgement: at the usual rate each reports five times a second
 FASTEST_KMH = 120  # judgement
 HOT_SHARE = 0.5  # judgement: every second reading is of the first car

@@ -1,4 +1,4 @@
-"""How fast is the traffic on which route? (Traffic monitoring, after Daedalus §4.1.3)
+"""The speed of the traffic on each route (traffic monitoring, after Daedalus §4.1.3).
 
 Vehicles outside a radius of interest are left out; the others' speeds are averaged per vehicle in tumbling
 windows of ten seconds, and each average is enriched with the route nearest to where the vehicle was then.
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     from ..topics import Topics
 
-INPUTS, OUTPUTS = ("events",), ("results",)
 WINDOW_S = 10  # Daedalus §4.1.3
-LONGEST_WINDOW_S = float(WINDOW_S)
 CENTRE_LAT, CENTRE_LON = 50.9375, 6.9603  # Cologne, where the traces of the papers come from
 RADIUS_M = 3_000.0  # judgement: the inner city
 METRES_PER_LAT = 111_195.0  # one degree on a sphere of 6 371 km

@@ -1,4 +1,4 @@
-"""How often has each word occurred so far?
+"""How often each word has occurred so far.
 
 Lines are split into words, and every batch gives the new totals of the words it has seen. The work is the
 processor's: splitting, hashing, counting. The state is one number per word of the vocabulary.
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from ..topics import Topics
 
-INPUTS, OUTPUTS = ("events",), ("results",)
-LONGEST_WINDOW_S = 0.0
 WORDS_PER_LINE = 10  # judgement: about 65 bytes, a line of prose
 SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu va we xi".split()
 VOCABULARY = len(SYLLABLES) ** 3  # 5 832: judgement, the words of a short novel

@@ -1,4 +1,4 @@
-"""How often is each campaign's advertising seen? (Yahoo Streaming Benchmark)
+"""How often each campaign's advertising is seen (Yahoo Streaming Benchmark).
 
 Of all ad events the views are kept, each ad is matched to its campaign, and views are counted per campaign in
 tumbling windows of ten seconds. The campaigns are a table that every executor holds: in the original they
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from ..topics import Topics
 
-INPUTS, OUTPUTS = ("events",), ("results",)
 WINDOW_S = 10  # the benchmark's
-LONGEST_WINDOW_S = float(WINDOW_S)
 CAMPAIGNS, ADS_PER_CAMPAIGN = 100, 10  # the benchmark's
 AD_TYPES = ("banner", "modal", "sponsored-search", "mail", "mobile")  # the benchmark's
 EVENT_TYPES = ("view", "click", "purchase")  # the benchmark's, equally often

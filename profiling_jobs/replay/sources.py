@@ -232,7 +232,7 @@ def _generated(name: str, *, folder: Path, seed: int) -> Source:
     if job not in jobs.JOBS:
         raise Misconfigured("source", f"there is no generator '{job}', there is {', '.join(jobs.JOBS)}")
     try:
-        made = jobs.load(job).events(
+        made = jobs.load(job).function("events")(
             seed=seed,
             count=int(options.get("count", GENERATED)),
             start_s=float(options.get("start_s", GENERATED_FROM_S)),

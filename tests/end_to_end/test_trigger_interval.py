@@ -89,6 +89,7 @@ evaluation_interval_s = 10
 warm_up_s = 5
 probe_s = 12
 profile_most_probes = 1
+profile_guess_rps = 500
 """
 
 

@@ -278,7 +278,7 @@ class TestSettings:
             job_plans.search("orders", found.jobs["orders"], found.spark)
 
     def test_a_benchmark_job_has_its_fixed_settings_where_the_file_has_none(self, tmp_path):
-        job = settings('build = "profiling_jobs.jobs.nexmark_q5_long:build"').jobs["orders"]
+        job = settings('build = "profiling_jobs.jobs.nexmark:q5_long"').jobs["orders"]
         assert job_plans.rules(job).longest_window_s == 300.0
         plan = job_plans.live_plan("orders", job, folder=tmp_path)
         assert (plan.max_offsets_per_trigger, plan.state_partitions) == (20_000, 12)
@@ -287,7 +287,7 @@ class TestSettings:
 
     def test_what_the_file_says_of_a_benchmark_job_counts(self, tmp_path):
         job = settings(
-            'build = "profiling_jobs.jobs.nexmark_q5_long:build"\n'
+            'build = "profiling_jobs.jobs.nexmark:q5_long"\n'
             'longest_window_s = 0\nstate_partitions = 4\nevent_time = "at"\n'
             'conf = {"spark.sql.adaptive.enabled" = "true", "spark.x" = "1"}'
         ).jobs["orders"]

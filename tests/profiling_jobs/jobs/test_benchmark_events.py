@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from models.errors import Misconfigured
 from models.quantities import Misuse
-from profiling_jobs.jobs import JOBS, fixed_settings, json_events, load
+from profiling_jobs.jobs import JOBS, json_events, load, nexmark, top_speed_windowing, yahoo_streaming
 from profiling_jobs.replay.event_time import JsonField
 
 START_S = 1_763_000_000.0
@@ -24,7 +24,7 @@ NEXMARK = [name for name in JSON if name.startswith("nexmark")]
 
 
 def records(name: str, **changes) -> pa.Table:
-    return load(name).events(**{"seed": 1, "count": 5000, "start_s": START_S, **changes})
+    return load(name).function("events")(**{"seed": 1, "count": 5000, "start_s": START_S, **changes})
 
 
 def values(name: str, **changes) -> list[dict]:
@@ -157,7 +157,7 @@ def test_words_follow_zipf_until_one_of_them_is_hot():
 
 def test_ads_are_seen_clicked_and_bought_equally_often_and_belong_to_a_campaign():
     events = values("yahoo-streaming")
-    campaigns = load("yahoo-streaming").campaigns()
+    campaigns = yahoo_streaming.campaigns()
     kinds = [one["event_type"] for one in events]
 
     assert {one["ad_id"] for one in events} <= set(campaigns["ad_id"].to_pylist())
@@ -210,24 +210,22 @@ def test_decimals_are_spelt_as_python_rounds_them(numbers, digits):
 
 
 def test_every_job_is_found_by_its_name_and_fits_the_plan():
-    for name in JOBS:
-        fixed = fixed_settings.of(name)
-        assert fixed.build == f"profiling_jobs.jobs.{name.replace('-', '_')}:build"
-        assert fixed.inputs == ("events",)
-        assert fixed.outputs == ("results",)
-        assert fixed.conf["spark.sql.adaptive.enabled"] == "false"
-    assert fixed_settings.of("nexmark-q3").longest_window_s == 60.0
-    assert fixed_settings.of("nexmark-q5-long").longest_window_s == 300.0
-
-    with pytest.raises(Misconfigured, match="no benchmark job 'nexmark-q4', there is enrichment"):
+    for job in JOBS.values():
+        assert job.function().__name__ == job.build.partition(":")[2]
+        assert (job.inputs, job.outputs) == (("events",), ("results",))
+        assert job.conf["spark.sql.adaptive.enabled"] == "false"
+    assert load("nexmark-q3").longest_window_s == nexmark.STATE_TTL_S
+    assert load("nexmark-q5-long").longest_window_s == nexmark.LONG_WINDOW_S
+    assert load("top-speed-windowing").longest_window_s == top_speed_windowing.SILENT_S
+    with pytest.raises(Misconfigured, match="unknown benchmark job 'nexmark-q4'; expected enrichment"):
         load("nexmark-q4")
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_a_replay_finds_the_event_time_where_the_settings_say(name):
     arguments = {"seed": 1, "count": 10, "start_s": START_S}
-    values = [value.decode() for value in load(name).events(**arguments)["value"].to_pylist()]
-    field = fixed_settings.of(name).event_time
+    values = [value.decode() for value in load(name).function("events")(**arguments)["value"].to_pylist()]
+    field = load(name).event_time
 
     if field is None:
         assert not any(value.startswith("{") for value in values)
@@ -238,7 +236,7 @@ def test_a_replay_finds_the_event_time_where_the_settings_say(name):
 
 
 def test_no_job_imports_spark_before_it_is_built():
-    code = "from profiling_jobs.jobs import JOBS, load; [load(one) for one in JOBS]; import sys; "
+    code = "from profiling_jobs.jobs import JOBS; [one.function() for one in JOBS.values()]; import sys; "
     code += "print('pyspark' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -7,7 +7,6 @@ window. The plain computation sees the records that are neither.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -21,7 +20,7 @@ import pytest
 
 from models.errors import Misconfigured
 from pipelines.integrations import java
-from profiling_jobs.jobs import traffic, yahoo_streaming
+from profiling_jobs.jobs import load, traffic, yahoo_streaming
 
 pytestmark = pytest.mark.real
 
@@ -111,11 +110,10 @@ class Recorded:
 def run(spark, tmp_path):
     def run_job(job: str, batches: list[pa.Table]) -> list[dict]:
         topics = Recorded(spark, tmp_path)
-        module = importlib.import_module(f"profiling_jobs.jobs.{job.replace('-', '_')}")
         middle = len(batches) // 2
         for part in (batches[:middle], batches[middle:]):
             topics.record("events", part)
-            query = module.build(spark, topics).start()
+            query = load(job).function()(spark, topics).start()
             query.awaitTermination()
             with_data = [one for one in query.recentProgress if one["numInputRows"]]
             assert len(with_data) == len(part)
@@ -129,8 +127,7 @@ def run(spark, tmp_path):
 
 
 def generated(job: str, **arguments) -> pa.Table:
-    module = importlib.import_module(f"profiling_jobs.jobs.{job.replace('-', '_')}")
-    return module.events(start_s=START_S, **arguments)
+    return load(job).function("events")(start_s=START_S, **arguments)
 
 
 def decoded(table: pa.Table) -> pd.DataFrame:
