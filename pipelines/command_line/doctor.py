@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from rich.table import Column, Table
+from rich.text import Text
 
 from models.errors import Misconfigured
 from models.quantities import counted
@@ -85,12 +87,13 @@ def _settings(file: Path) -> tuple[list[Finding], Settings]:
 
 
 def _show(found: Sequence[Finding]) -> None:
-    names = max(len(one.what) for one in found)
+    grid = Table.grid(Column(), Column(), Column(), padding=(0, 2))
     for one in found:
-        state = click.style(one.state.ljust(7), fg=COLOURS[one.state], bold=one.state == "problem")
-        page.beside(f"{state}  {one.what.ljust(names)}", one.found, at=7 + 2 + names)
+        state = Text(one.state, style=f"{'bold ' if one.state == 'problem' else ''}{COLOURS[one.state]}")
+        grid.add_row(state, one.what, one.found)
         if one.fix:
-            page.beside(" " * (7 + 2 + names), f"→ {one.fix}", at=7 + 2 + names)
+            grid.add_row("", "", f"→ {one.fix}")
+    page.show(grid)
     count = {state: sum(one.state == state for one in found) for state in COLOURS}
     click.echo()
     if count["problem"]:

@@ -142,19 +142,20 @@ def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any])
     ]
     page.table(
         (
-            "executors",
+            "size",
             "promise",
             "records/s",
-            f"within {promise['target_s']:g} s",
-            f"{100 * promise['confidence']:g} % within",
+            f"in {promise['target_s']:g} s",
+            f"{100 * promise['confidence']:g} % in",
             "what speaks against it",
         ),
         rows,
         right="rlrrrl",
         indent=2,
-        wrapped=range(len(rows)),
         colours=[COLOURS.get(one.answer) for one in near],
     )
+    for note in answers.notes:
+        page.paragraph(note)
     if len(near) < len(answers.sizes):
         click.echo(f"  and {len(answers.sizes) - len(near)} more: --all-sizes")
 

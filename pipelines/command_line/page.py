@@ -1,15 +1,19 @@
-"""How does plain text look good? Headings, wrapped paragraphs and tables, at most WIDTH columns wide.
+"""Terminal pages made with rich: headings, wrapped paragraphs and tables, at most WIDTH columns wide.
 
-Colour only where a terminal reads it: click leaves it out elsewhere.
+Colours stand where a terminal reads them, and nowhere with NO_COLOR.
 """
 
 from __future__ import annotations
 
 import shutil
-import textwrap
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Sequence
 
 import click
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
 
 WIDTH = 100
 
@@ -22,79 +26,58 @@ def width() -> int:
 def heading(text: str) -> None:
     """A title with a blank line before it."""
     click.echo()
-    click.secho(text, bold=True)
+    show(Text(text, style="bold"))
 
 
 def paragraph(
     text: str, *, indent: int = 2, mark: str = "", colour: str | None = None, err: bool = False
 ) -> None:
     """Wrapped text, the first line behind `mark`."""
-    first = " " * indent + (f"{mark} " if mark else "")
-    filled = textwrap.fill(
-        text,
-        width(),
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    click.secho(filled, fg=colour, err=err)
+    grid = Table.grid(padding=(0, 1))
+    if mark:
+        grid.add_row(mark, text)
+    else:
+        grid.add_row(text)
+    show(Padding(grid, (0, 0, 0, indent), style=colour or ""), err=err)
 
 
 def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
     """Names and values, the values wrapped in a column of their own."""
-    names = max((len(name) for name, _ in rows), default=0)
+    grid = Table.grid(Column(style="dim"), Column(), padding=(0, 2))
     for name, value in rows:
-        lines = textwrap.wrap(value, width() - indent - names - 2, break_on_hyphens=False) or [""]
-        for number, line in enumerate(lines):
-            label = click.style(name.ljust(names), dim=True) if number == 0 else " " * names
-            click.echo(f"{' ' * indent}{label}  {line}".rstrip())
-
-
-def beside(label: str, text: str, *, at: int) -> None:
-    """A label, and the text wrapped in a column of its own from `at` on; the label may carry colour."""
-    lines = textwrap.wrap(text, width() - at - 2, break_on_hyphens=False) or [""]
-    click.echo(f"{label}  {lines[0]}".rstrip())
-    for more in lines[1:]:
-        click.echo(f"{' ' * (at + 2)}{more}")
+        grid.add_row(name, value)
+    show(Padding(grid, (0, 0, 0, indent)))
 
 
 def table(
     header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[RenderableType]],
     *,
     right: str = "",
     indent: int = 0,
-    wrapped: Collection[int] = (),
     colours: Sequence[str | None] = (),
 ) -> None:
-    """Columns; those marked `r` in `right` stand at the right.
-
-    The last one is cut to fit; in the rows whose number is in `wrapped` it goes on below.
-    """
-    sizes = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    room = max(10, width() - indent - sum(sizes[:-1]) - 2 * (len(sizes) - 1))
-    align = right.ljust(len(header), "l")
-
-    def line(cells: Sequence[str]) -> str:
-        done = [
-            cell.rjust(size) if side == "r" else cell.ljust(size)
-            for cell, size, side in zip(cells[:-1], sizes[:-1], align, strict=False)
-        ]
-        return (" " * indent + "  ".join([*done, cells[-1]])).rstrip()
-
-    click.secho(line(header), dim=True)
-    for number, row in enumerate(rows):
-        fits = number not in wrapped
-        last = [cut(row[-1], room)] if fits else textwrap.wrap(row[-1], room, break_on_hyphens=False)
-        colour = colours[number] if number < len(colours) else None
-        click.echo(click.style(line([*row[:-1], last[0] if last else ""]), fg=colour))
-        for more in last[1:]:
-            click.echo(click.style(line([*[""] * (len(row) - 1), more]), fg=colour))
+    """Columns; those marked `r` in `right` stand at the right. The last one is wrapped to fit."""
+    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, name in enumerate(header):
+        last = number == len(header) - 1
+        side = "right" if right[number : number + 1] == "r" else "left"
+        found.add_column(name, justify=side, no_wrap=not last)  # type: ignore[arg-type]
+    for row, colour in zip(rows, [*colours, *[None] * len(rows)], strict=False):
+        found.add_row(*row, style=colour)
+    show(Padding(found, (0, 0, 0, indent)))
 
 
-def cut(text: str, room: int) -> str:
-    """The text, or as much of it as there is room for, at the end of a word."""
-    if len(text) <= room:
-        return text
-    return f"{text[: room - 1].rsplit(' ', 1)[0].rstrip(' ,;:(')}…"
+def one_line(text: str) -> Text:
+    """A cell that is cut where there is no room for it."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def show(renderable: RenderableType, *, err: bool = False) -> None:
+    """Print it, without the blanks that rich fills lines with."""
+    stream = sys.stderr if err else sys.stdout
+    console = Console(file=stream, width=width(), highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip(), err=err)

@@ -25,11 +25,13 @@ from .wording import (
     brief_s,
     capital,
     count,
+    in_plain_words,
     is_known,
     keeps,
     kind,
     lasting,
     line,
+    lower_though_larger,
     percent,
     recovers,
     spoken,
@@ -84,7 +86,7 @@ def _forecast(e: Evaluation) -> str:
         return f"unknown: {why_unknown(e.forecast)}"
     peak, by = e.forecast["peak"], e.forecast.get("by")
     text = (
-        f"at most {count(peak['mid'])} records/s ({between(peak, count)}) within the next "
+        f"a peak of {count(peak['mid'])} records/s ({between(peak, count)}) within the next "
         f"{lasting(e.forecast['horizon_s'])}, by {e.forecast['model']}"
     )
     return f"{text}; it stands in: {e.forecast['instead']}" if by == "naive" else text
@@ -168,6 +170,8 @@ class Explanation:
     why_not_less: tuple[str, ...]
     would_change: tuple[str, ...]
     sizes: tuple[Size, ...]
+    notes: tuple[str, ...]
+    """On the sizes: why a larger one may come out lower."""
     alarms: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -181,13 +185,14 @@ def explained(e: Evaluation, *, shown: Shown, before: Evaluation | None = None) 
     decided = before if before is not None and not has_decided(e) else e
     return Explanation(
         done=done(e),
-        reason=e.reason,
+        reason=in_plain_words(e.reason),
         seen=seen(e),
         chosen=chosen,
         why=tuple(_why(e, chosen, decided, shown)),
         why_not_less=tuple(_why_not_less(decided, chosen, now=decided is e)),
         would_change=would_change(e, decided, shown=shown),
         sizes=tuple(line(decided, verdict) for verdict in decided.decision.get("verdicts", ())),
+        notes=lower_though_larger(decided),
         alarms=tuple(dict.fromkeys([*e.alarms, *e.trouble])),
     )
 

@@ -52,7 +52,7 @@ def _load(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
     if math.isnan(peak) or not known:
         return []
     if not enough:
-        return _never_enough(known, peak)
+        return _never_enough(evaluation, known, peak)
     right = min(enough, key=_size)
     below = [v for v in known if _size(v) < _size(right) and _by_load(v)]
     limit = _mid(right)
@@ -76,12 +76,20 @@ def _load(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
     return found
 
 
-def _never_enough(known: Verdicts, peak: float) -> list[str]:
+def _never_enough(evaluation: Evaluation, known: Verdicts, peak: float) -> list[str]:
     largest = max(known, key=_size)
-    return [
+    said = (
         f"No size that was looked at is known to keep the promise; the largest, {executors(_size(largest))}, "
-        f"processes about {count(_mid(largest))} records/s where a peak of {count(peak)} is expected: raise "
-        "scale_out_max, or promise a longer recovery."
+    )
+    if _only_recovery(largest) and peak < float(largest["capacity"]["low"]):
+        # Most of the time goes by while the job is down, which no executor shortens.
+        return [
+            f"{said}is large enough for the load, and still too slow after a failure: promise a longer "
+            "recovery, or raise scale_out_max, which helps less and less."
+        ]
+    return [
+        f"{said}processes about {count(_mid(largest))} records/s where a peak of {count(peak)} is expected: "
+        "raise scale_out_max, or promise a longer recovery."
     ]
 
 

@@ -9,8 +9,10 @@ happens, not as they are spelled in settings. What could not be told says why.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from models.quantities import executors
@@ -38,6 +40,8 @@ KINDS = {
     "restart_in": "a restart with fewer executors",
     "standstill": "a standstill",
 }
+
+KIND = re.compile("|".join(rf"\b{name}\b" for name in KINDS if "_" in name))
 
 
 def lasting(seconds: float) -> str:
@@ -78,6 +82,11 @@ def capital(text: str) -> str:
 def kind(name: str) -> str:
     """What happens in a failure of this kind."""
     return KINDS.get(name, name.replace("_", " "))
+
+
+def in_plain_words(text: str) -> str:
+    """A sentence of control's or the optimiser's, with failures as what happens."""
+    return KIND.sub(lambda match: KINDS[match[0]], text).replace(" rps", " records/s")
 
 
 def is_known(value: Any) -> bool:
@@ -140,7 +149,7 @@ def keeps(e: Evaluation, chosen: int | None) -> list[str]:
     found = []
     capacity, peak = verdict["capacity"], e.forecast.get("peak")
     if is_known(capacity):
-        load = f"; at most {count(peak['mid'])} are expected" if isinstance(peak, Mapping) else ""
+        load = f"; the load is expected to peak at {count(peak['mid'])}" if isinstance(peak, Mapping) else ""
         found.append(
             f"{capital(executors(chosen))} can process {count(capacity['mid'])} records/s "
             f"({between(capacity, count)}){load}."
@@ -188,7 +197,7 @@ def promised_s(e: Evaluation, verdict: Mapping[str, Any]) -> float | None:
 
 def spoken(excuse: Mapping[str, Any]) -> str:
     """One condition that is not met, and what would settle an open one."""
-    text = capital(str(excuse["sentence"])).replace("of the draws", "of the cases looked at")
+    text = capital(in_plain_words(str(excuse["sentence"]))).replace("of the draws", "of the cases looked at")
     return f"{text} ({excuse['measure']} to know)." if excuse["measure"] else f"{text}."
 
 
@@ -208,6 +217,27 @@ def line(e: Evaluation, verdict: Mapping[str, Any]) -> Size:
     )
 
 
+def lower_though_larger(e: Evaluation) -> tuple[str, ...]:
+    """Why a size recovers in time less often than a smaller one, where that is so."""
+    known = [v for v in e.decision.get("verdicts", ()) if is_known(v["probability"])]
+    for smaller, larger in pairwise(sorted(known, key=lambda v: int(v["scale_out"]))):
+        if larger["probability"] >= smaller["probability"] - HAIR:
+            continue
+        pair = f"{capital(executors(larger['scale_out']))} come out lower than {smaller['scale_out']}"
+        closer, rough = is_known(larger["recovery_s"]), not is_known(smaller["recovery_s"])
+        if closer and rough:
+            return (
+                f"{pair} because only the size that is chosen and its neighbours are worked out batch by "
+                "batch; the estimate for the others is quicker and a little too hopeful.",
+            )
+        if is_known(larger["capacity"]) and larger["capacity"]["low"] < smaller["capacity"]["low"]:
+            return (
+                f"{pair} because the capacity of {larger['scale_out']} is less certain "
+                f"({between(larger['capacity'], count)} records/s): a profile of that size makes it surer.",
+            )
+    return ()
+
+
 def verdict_on(e: Evaluation, size: int | None) -> Mapping[str, Any] | None:
     """The verdict on this size, if it was looked at."""
     return next((v for v in e.decision.get("verdicts", ()) if v["scale_out"] == size), None)
@@ -217,7 +247,7 @@ def _promised(e: Evaluation, verdict: Mapping[str, Any]) -> str:
     if (taken := promised_s(e, verdict)) is not None:
         return f"{brief_s(taken)} s"
     found = verdict["recovery_s"]
-    return "longer than was looked at" if is_known(found) and found.get("promised", 0.0) is None else ""
+    return "longer" if is_known(found) and found.get("promised", 0.0) is None else ""
 
 
 def _moment(seconds: float) -> str:

@@ -332,6 +332,20 @@ class TestHistory:
         since = times.shown(start_s + 120)[:16]
         assert headroom("history", "orders", "--since", since).text.startswith("orders: 2 evaluations")
 
+    def test_neighbours_that_are_alike_share_a_line(self, store):
+        start_s = times.moment_s("2026-11-17 12:00", now_s=2e9, toward="past")
+        loads = (1912.0, 1850.0, 2010.0)
+        for number, rps in enumerate(loads):
+            why = f"hold 4 executors: forecast {number}–1.{number}k rps fits 4k"
+            seen = {"arrival_rps": rps, "throughput_rps": rps, "lag_records": 0.0}
+            ticks(store, evaluation(start_s + 60 * number, reason=why, observation=seen))
+        ticks(store, evaluation(start_s + 180, reason="hold 4 executors: cool-down"))
+        found = headroom("history", "orders").output.splitlines()
+        assert found[2].split()[:6] == ["12:00:00", "1,850–2,010", "3.0", "4", "hold", "×3"]
+        assert found[3].endswith("cool-down")
+        assert len(headroom("history", "orders", "--every").output.splitlines()) == 6
+        assert len(json.loads(headroom("history", "orders", "--json").output)["evaluations"]) == 4
+
     def test_as_json(self, store):
         ticks(store, evaluation(time.time()))
         data = json.loads(headroom("history", "orders", "--json").output)

@@ -126,7 +126,7 @@ class TestAQuietTick:
         found = answers(tick())
         assert found["done"] == "holds 4 executors"
         assert (
-            "4 executors can process 4,000 records/s (3,880 – 4,120); at most 2,000 are expected"
+            "4 executors can process 4,000 records/s (3,880 – 4,120); the load is expected to peak at 2,000."
             in found["why"]
         )
         assert "After the loss of the driver at the worst moment (in 1 min 19 s)" in found["why"]
@@ -190,6 +190,29 @@ class TestAQuietTick:
         promise = {"target_s": 60.0, "confidence": 0.99}
         assert "46" not in answers(tick(decision=decision, promise=promise))["why"]
 
+    def test_a_larger_size_that_comes_out_lower_is_explained(self) -> None:
+        closer = recoveries(14.0, 46.0, 41.2)
+        rough = [verdict(4, probability=0.99), verdict(5, probability=0.97, recovery_s=closer)]
+        less_sure = figures(3500.0, 6400.0)
+        wide = [verdict(4), verdict(5, probability=0.97, capacity=less_sure)]
+        for sizes, why in (
+            (rough, "5 executors come out lower than 4 because only the size that is chosen"),
+            (wide, "5 executors come out lower than 4 because the capacity of 5 is less certain"),
+        ):
+            (note,) = answers(tick(decision=tick().decision | {"verdicts": sizes}))["notes"]
+            assert note.startswith(why)
+        assert not answers(tick())["notes"]
+
+    def test_failures_and_changes_are_named_by_what_happens(self) -> None:
+        change = {
+            "condition": "rescale",
+            "sentence": "the change itself (live_in) is recovered within 60 s in 71 % of the draws",
+            "measure": None,
+        }
+        sizes = [verdict(3, "infeasible", excuses=[change]), verdict(4)]
+        found = answers(tick(decision=tick().decision | {"verdicts": sizes}))
+        assert "the change itself (removing executors while it runs)" in found["why_not_less"]
+
     def test_what_was_seen(self) -> None:
         seen = dict(explained(tick(), shown=shown).seen)
         assert seen["load"] == "1,912 records/s arrive"
@@ -198,7 +221,7 @@ class TestAQuietTick:
             "4 declared, 4 alive, the busiest is busy 47.8 % of the time, "
             "it waits more than it computes, its slots limit it"
         )
-        assert "at most 2,000 records/s (1,900 – 2,100) within the next 4 min 30 s" in seen["forecast"]
+        assert "a peak of 2,000 records/s (1,900 – 2,100) within the next 4 min 30 s" in seen["forecast"]
 
 
 class TestWhatOutranksADecision:
@@ -314,7 +337,7 @@ class TestLimitsAndOpenEnds:
         assert "No size that was looked at is known to keep the promise" in found["would_change"]
         assert "raise scale_out_max" in found["would_change"]
         assert "it would be back within the promised 60 s in 71 % of the cases" in found["why_not_less"]
-        assert found["sizes"][0]["recovery"] == "longer than was looked at"
+        assert found["sizes"][0]["recovery"] == "longer"
 
     def test_what_nobody_has_measured(self) -> None:
         open_ = {
