@@ -1,15 +1,14 @@
-"""Which processes on this machine are ours, is this one still the one we started, and how is it ended?
+"""Processes of this machine that belong to us, on psutil.
 
 A pid alone says little, the kernel hands it out again. A process is the pair (pid, kernel start time), the
-latter from field 22 of /proc/PID/stat in clock ticks since boot: a reused pid has another one, and is never
-touched. Every signal goes through a pidfd that is opened before the start time is compared, so that the pid
-cannot be reused in between.
+latter in clock ticks since boot: a reused pid has another one, and is never touched. It is read here because
+psutil adds the boot time to it, which moves when the clock is set.
 
 Children that we never saw (executors of a worker, Python workers of an executor) inherit HEADROOM_OWNER, and
-are found by reading /proc/*/environ. Linux only.
+are found by their environment. Linux only.
 
-Where the kernel cannot answer just now, as without a file handle or memory left, the question is NotReady,
-and a process that is known counts as alive.
+Where the kernel cannot answer, as without a file handle or memory left, the error is NotReady, and a process
+that is known counts as alive.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
+
+import psutil
 
 from models.errors import NotReady
 
 OWNER = "HEADROOM_OWNER"
 ROLE = "HEADROOM_ROLE"
-PROC = Path("/proc")
 KILL_WAIT_S = 5.0  # judgement: only a process in an uninterruptible system call outlives SIGKILL for longer
-NOT_OURS_TO_JUDGE = (FileNotFoundError, ProcessLookupError, PermissionError)  # gone meanwhile, or another's
+TICKS = os.sysconf("SC_CLK_TCK")
+GONE = (FileNotFoundError, ProcessLookupError, PermissionError, psutil.Error)  # or another user's
 
 
 @dataclass(frozen=True)
@@ -46,43 +46,47 @@ class Process:
     def alive(self) -> bool:
         """Whether it still runs, as far as can be seen. A zombie does not: only its exit code is left."""
         try:
-            return not _over(self._state())
-        except NotReady:  # whoever takes a living one for dead runs a second one beside it
+            return bool(self._status())
+        except NotReady:  # a second one would be started beside a living process that is taken for dead
             return True
 
     @property
     def frozen(self) -> bool:
         """Whether it was stopped by SIGSTOP (or sits in a debugger)."""
-        return self._state() in ("T", "t")
+        return self._status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+    @property
+    def started_at_s(self) -> float:
+        """When it was started, epoch seconds."""
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.started_ticks / TICKS
 
     def signal(self, number: int) -> bool:
-        """Send a signal; False when the process is gone, whoever has its pid now."""
-        with suppress(ProcessLookupError):
-            handle = _opened(self.pid)
-            try:
-                if self.alive:
-                    signal.pidfd_send_signal(handle, number)
-                    return True
-            finally:
-                os.close(handle)
-        return False
+        """Send a signal; False when the process is gone, whatever has its pid now."""
+        with _opened(self.pid) as handle:
+            if handle is None or not self.alive:
+                return False
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, number)
+                return True
+            return False
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended within the time."""
-        try:
-            handle = _opened(self.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            if self.alive:
+        """Whether it has ended within the time. psutil's own `wait` would take exit codes from Popen."""
+        with _opened(self.pid) as handle:
+            if handle is not None and self.alive:
                 select.select([handle], [], [], max(timeout_s, 0.0))
-            return not self.alive
-        finally:
-            os.close(handle)
+            return handle is None or not self.alive
 
-    def _state(self) -> str:
-        found = _stat(self.pid)
-        return found[0] if found and found[2] == self.started_ticks else ""
+    def _status(self) -> str:
+        """As psutil calls it; empty when it has ended."""
+        with _answered(f"process {self.pid}"), suppress(*GONE):
+            if _stat(self.pid)[1] == self.started_ticks:
+                found = psutil.Process(self.pid)
+                status = found.status()
+                # Of a zombie with threads only the first one has ended: files, locks and ports are still its.
+                if status not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) or found.num_threads() > 1:
+                    return status
+        return ""
 
 
 @dataclass(frozen=True)
@@ -94,58 +98,48 @@ class Ended:
 
 
 def identify(pid: int) -> Process | None:
-    """Who has this pid now? None when nobody has."""
-    before = _stat(pid)
-    if before is None or _over(before[0]):
-        return None
-    marks = _environ(pid)
-    command = _read(pid, "cmdline").split(b"\0")
-    after = _stat(pid)
-    if after is None or after[2] != before[2]:
-        return None
-    role = marks.get(ROLE.encode(), b"").decode(errors="replace")
-    return Process(pid, before[2], role, tuple(part.decode(errors="replace") for part in command if part))
+    """The process with this pid now; None when there is none."""
+    with _answered(f"process {pid}"), suppress(*GONE):
+        _, started = _stat(pid)
+        command = tuple(psutil.Process(pid).cmdline())
+        process = Process(pid, started, _environment(pid).get(ROLE, ""), command)
+        return process if process.alive else None
+    return None
 
 
 def marked(owner: str) -> tuple[Process, ...]:
-    """Every process that carries this owner's mark in its environment, also those nobody recorded."""
-    found = []
+    """Every process that carries this owner's mark in its environment, recorded or not."""
+    # The same path inside a container is another folder: its processes live in another pid namespace.
     here = _namespace("self")
-    for pid in _pids():
-        # The same path inside a container is another folder: its processes live in another pid namespace.
-        if _environ(pid).get(OWNER.encode()) == owner.encode() and _namespace(pid) == here:
-            process = identify(pid)
-            if process is not None:
-                found.append(process)
-    return tuple(found)
+    with _answered("the processes of this machine"):
+        pids = psutil.pids()
+    ours = (pid for pid in pids if _environment(pid).get(OWNER) == owner and _namespace(pid) == here)
+    return tuple(process for pid in ours if (process := identify(pid)) is not None)
 
 
 def descendants(roots: Iterable[Process]) -> tuple[Process, ...]:
     """The children of these processes, and theirs, also those that have cleared their environment."""
-    children: dict[int, list[int]] = {}
-    for pid in _pids():
-        if (found := _stat(pid)) is not None:
-            children.setdefault(found[1], []).append(pid)
-    todo = [root.pid for root in roots if root.alive]
-    seen = set(todo)
-    result = []
-    while todo:
-        for pid in children.get(todo.pop(), ()):
-            if pid not in seen and (process := identify(pid)) is not None:
-                result.append(process)
-                seen.add(pid)
-                todo.append(pid)
-    return tuple(result)
+    pids = [root.pid for root in roots if root.alive]
+    found = (identify(pid) for pid in _below(pids, _children()) if pid not in pids)
+    return tuple(process for process in found if process is not None)
+
+
+def cpu_seconds(processes: Iterable[Process]) -> dict[Process, float]:
+    """Processor time of each living process and all its descendants, also of those that have ended."""
+    children, result = _children(), {}
+    for process in processes:
+        if process.alive:
+            result[process] = 0.0
+            for pid in (process.pid, *_below([process.pid], children)):
+                with _answered(f"process {pid}"), suppress(*GONE):
+                    result[process] += sum(psutil.Process(pid).cpu_times()[:4])
+    return result
 
 
 def lineage() -> frozenset[int]:
-    """This process and its ancestors: whoever cleans up must not end itself."""
-    pids = set()
-    pid = os.getpid()
-    while pid > 0 and (found := _stat(pid)) is not None:
-        pids.add(pid)
-        pid = found[1]
-    return frozenset(pids)
+    """This process and its ancestors: a cleanup must not end itself."""
+    me = psutil.Process()
+    return frozenset(process.pid for process in (me, *me.parents()))
 
 
 def end(processes: Iterable[Process], *, grace_s: float) -> tuple[Ended, ...]:
@@ -171,60 +165,69 @@ def _outlive(processes: Iterable[Process], timeout_s: float) -> list[Process]:
     return [process for process in processes if not process.wait(until - time.monotonic())]
 
 
-def _pids() -> Iterator[int]:
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
     with _answered("the processes of this machine"):
-        entries = os.listdir(PROC)
-    for entry in entries:
-        if entry.isdigit():
-            yield int(entry)
+        for pid in psutil.pids():
+            with suppress(*GONE):
+                found.setdefault(_stat(pid)[0], []).append(pid)
+    return found
 
 
-def _read(pid: int, name: str) -> bytes:
-    with _answered(f"process {pid}"), suppress(*NOT_OURS_TO_JUDGE):
-        return (PROC / str(pid) / name).read_bytes()
-    return b""
+def _below(roots: list[int], children: dict[int, list[int]]) -> list[int]:
+    found: list[int] = []
+    todo = list(roots)
+    while todo:
+        new = [pid for pid in children.get(todo.pop(), ()) if pid not in found]
+        found += new
+        todo += new
+    return found
 
 
-def _opened(pid: int) -> int:
-    """A handle on whoever has this pid; ProcessLookupError when nobody has."""
-    with _answered(f"process {pid}", expected=(ProcessLookupError,)):
-        return os.pidfd_open(pid)
-
-
-@contextmanager
-def _answered(what: str, *, expected: tuple[type[OSError], ...] = ()) -> Iterator[None]:
-    try:
-        yield
-    except expected:
-        raise
-    except OSError as error:
-        raise NotReady(f"{what} cannot be looked at just now ({error.strerror}): try again") from error
-
-
-def _over(state: str) -> bool:
-    return state in ("", "Z", "X")
-
-
-def _stat(pid: int) -> tuple[str, int, int] | None:
-    """State, parent and start time."""
-    text = _read(pid, "stat")
+def _stat(pid: int) -> tuple[int, int]:
+    """Parent and start time. For the parents of all processes psutil takes four times as long."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        text = file.read()
     # The command's name stands in brackets and may itself contain brackets and blanks.
-    fields = text[text.rfind(b")") + 1 :].split()
-    if len(fields) < 20:
-        return None
-    state = fields[0].decode()
-    if state == "Z" and int(fields[17]) > 1:
-        # The first thread has gone and others have not: files, locks and ports are still theirs.
-        state = "R"
-    return state, int(fields[1]), int(fields[19])
+    fields = text[text.rfind(b")") + 2 :].split()
+    return int(fields[1]), int(fields[19])
 
 
-def _environ(pid: int) -> dict[bytes, bytes]:
-    pairs = (entry.partition(b"=") for entry in _read(pid, "environ").split(b"\0"))
-    return {key: value for key, _, value in pairs}
+def _environment(pid: int) -> dict[str, str]:
+    with _answered(f"process {pid}"), suppress(*GONE):
+        return psutil.Process(pid).environ()
+    return {}
 
 
 def _namespace(pid: int | str) -> str:
-    with _answered(f"process {pid}"), suppress(*NOT_OURS_TO_JUDGE):
-        return os.readlink(PROC / str(pid) / "ns" / "pid")
+    with _answered(f"process {pid}"), suppress(*GONE):
+        return os.readlink(f"/proc/{pid}/ns/pid")
     return ""
+
+
+@contextmanager
+def _opened(pid: int) -> Iterator[int | None]:
+    """A handle on the process that has this pid, which no other one can take meanwhile; None without one."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    except OSError as error:
+        raise _not_now(f"process {pid}", error) from error
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _answered(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _not_now(what, error) from error
+
+
+def _not_now(what: str, error: OSError) -> NotReady:
+    return NotReady(f"{what} cannot be looked at just now ({error.strerror}): try again")

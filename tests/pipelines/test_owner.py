@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from models.errors import Misconfigured, NotReady, Unsafe
 from pipelines.command_line import main
 from pipelines.processes.owner import Owner, cleanup, holder, owner_id
-from pipelines.processes.processes import OWNER, Process, descendants, end, identify, marked
+from pipelines.processes.processes import OWNER, Process, cpu_seconds, descendants, end, identify, marked
 
 SLEEP = ("sleep", "600")
 
@@ -283,6 +283,15 @@ def test_children_that_cleared_their_environment_are_found_through_their_parent(
             process.pid,
             int(owner.log("parent").read_text()),
         }
+
+
+def test_processor_time_counts_what_ended_children_used(folder: Path, bystander: Process) -> None:
+    burn = "import time\nwhile time.process_time() < 0.4: pass"
+    with Owner(folder) as owner:
+        process = owner.start("burner", ["sh", "-c", f"{sys.executable} -c '{burn}'; exec sleep 600"])
+        until(lambda: cpu_seconds([process])[process] >= 0.3)  # counted in hundredths, rounded down
+        earlier = replace(process, started_ticks=1)  # the pid has another owner now
+        assert set(cpu_seconds([process, bystander, earlier])) == {process, bystander}
 
 
 def test_a_reused_pid_is_not_touched(folder: Path, bystander: Process) -> None:

@@ -1,8 +1,8 @@
-"""What have the executors on this machine used and done, as counters?
+"""Counters of the executors on this machine: what they have used and done.
 
-Processor time from /proc, of each executor's JVM and its Python workers; task seconds and records from the
-driver's page. Where the driver does not answer, processor time is still known. One pass over the processes
-serves all jobs.
+Processor time from the kernel, of each executor's JVM and its Python workers; task seconds and records from
+the driver's page. Where the driver does not answer, processor time is still known. One pass over the
+processes serves all jobs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from contextlib import suppress
 from models.errors import NotReady
 from models.quantities import Unknown
 from profiling_jobs.telemetry.observing import ExecutorReading
-from profiling_jobs.telemetry.process_times import ProcessTable
 from profiling_jobs.telemetry.spark_page import SparkPage, Work
 
 from ...integrations.ports import HOST
 from ...integrations.spark import BACKEND, ExecutorProcess, LocalSpark
 from ...processes.owner import Owner
-from ...processes.processes import marked
+from ...processes.processes import Process, cpu_seconds, marked
 
-PASS_S = 1.0  # judgement: jobs that are read within a second share one pass over /proc
+PASS_S = 1.0  # judgement: jobs that are read within a second share one pass over the processes
 ANSWER_S = 3.0  # judgement: 10 ms on an idle machine
 NEW_S = 60.0  # judgement: a first task takes up to 46 s here; what is older was there before we looked
 SLOTS = 1  # what the local Spark gives every executor
@@ -44,13 +43,13 @@ class LocalExecutors:
         self._spark = spark
         self._clock = clock
         self._passing = threading.Lock()
-        self._passed: tuple[float, ProcessTable, tuple[ExecutorProcess, ...]] | None = None
+        self._passed: tuple[float, dict[Process, float], tuple[ExecutorProcess, ...]] | None = None
         self._pages: dict[str, SparkPage] = {}
         self._first_tasks: dict[str, float] = {}
 
     def read(self, name: str) -> tuple[ExecutorReading, ...]:
         """The counters of every living executor of the job's newest run."""
-        at_s, table, everybody = self._pass()
+        at_s, used_s, everybody = self._pass()
         ours = [one for one in everybody if one.process.role == f"executor.{name}"]
         application = max((one.application_id for one in ours), default="")
         ours = [one for one in ours if one.application_id == application]
@@ -58,9 +57,8 @@ class LocalExecutors:
         asked_at_s = self._clock()
         found = []
         for one in ours:
-            cpu_s = table.family_cpu_s(one.process.pid, one.process.started_ticks)
-            if cpu_s is not None and not self._given_up(one, work):
-                found.append(self._reading(one, cpu_s, at_s, work, asked_at_s))
+            if one.process in used_s and not self._given_up(one, work):
+                found.append(self._reading(one, used_s[one.process], at_s, work, asked_at_s))
         return tuple(found)
 
     def processors_per_slot(self) -> float:
@@ -102,7 +100,7 @@ class LocalExecutors:
         asked_at_s: float,
     ) -> ExecutorReading:
         name = _name(one)
-        started_at_s = ProcessTable.started_at_s(one.process.started_ticks)
+        started_at_s = one.process.started_at_s
         done = work if isinstance(work, Unknown) else work.get(one.executor_id, NOT_REGISTERED)
         if isinstance(done, Unknown):
             first = self._first_tasks.get(name)
@@ -155,7 +153,7 @@ class LocalExecutors:
             )
         return found[1].decode()
 
-    def _pass(self) -> tuple[float, ProcessTable, tuple[ExecutorProcess, ...]]:
+    def _pass(self) -> tuple[float, dict[Process, float], tuple[ExecutorProcess, ...]]:
         with self._passing:
             if self._passed is None or not 0.0 <= self._clock() - self._passed[0] < PASS_S:
                 found = tuple(
@@ -165,7 +163,7 @@ class LocalExecutors:
                     for one in marked(self._owner.id)
                     if BACKEND in one.command
                 )
-                self._passed = (self._clock(), ProcessTable.read(), found)
+                self._passed = (self._clock(), cpu_seconds(one.process for one in found), found)
                 for gone in set(self._first_tasks) - {_name(one) for one in found}:
                     self._first_tasks.pop(gone, None)
             return self._passed

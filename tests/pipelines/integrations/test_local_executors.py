@@ -15,7 +15,6 @@ from pipelines.environments.local.executors import LocalExecutors
 from pipelines.integrations.spark import BACKEND, ExecutorProcess, LocalSpark
 from pipelines.processes.owner import Owner
 from pipelines.processes.processes import Process, identify
-from profiling_jobs.telemetry.process_times import ProcessTable, Times
 from profiling_jobs.telemetry.spark_page import Work
 
 pytestmark = pytest.mark.fast
@@ -24,7 +23,7 @@ DARK = Unknown("the driver's page does not answer")
 
 
 class Machine(LocalExecutors):
-    """Executors `number` of `job` as processes 100 + number, each with a Python worker."""
+    """Executors `number` of `job` as processes 100 + number."""
 
     def __init__(self, folder: Path) -> None:
         self.now_s = 1e9
@@ -33,14 +32,12 @@ class Machine(LocalExecutors):
         self.there: list[tuple[str, str, int]] = [("orders", "app-1", 0), ("orders", "app-1", 1)]
         self.page: Mapping[str, Work] | Unknown = {}
 
-    def _pass(self) -> tuple[float, ProcessTable, tuple[ExecutorProcess, ...]]:
-        times, found = {}, []
-        for job, application, number in self.there:
-            pid = 100 + number
-            times[pid], times[200 + number] = Times(pid, 1, 7, 10.0), Times(200 + number, pid, 8, 2.5)
-            process = Process(pid, 7, f"executor.{job}", ())
-            found.append(ExecutorProcess(process, str(number), application))
-        return self.now_s, ProcessTable(times), tuple(found)
+    def _pass(self) -> tuple[float, dict[Process, float], tuple[ExecutorProcess, ...]]:
+        found = tuple(
+            ExecutorProcess(Process(100 + number, 7, f"executor.{job}"), str(number), application)
+            for job, application, number in self.there
+        )
+        return self.now_s, {one.process: 12.5 for one in found}, found
 
     def _work(self, name: str, application: str) -> Any:
         return self.page
@@ -87,7 +84,7 @@ def test_of_two_runs_only_the_newest_counts(machine: Machine) -> None:
 
 
 def test_the_first_finished_task_is_noticed_and_remembered(machine: Machine) -> None:
-    machine.now_s = ProcessTable.started_at_s(7) + 20.0
+    machine.now_s = Process(100, 7).started_at_s + 20.0
     machine.page = work(0, 1, tasks=0)
     assert all(isinstance(one.first_task_at_s, Unknown) for one in machine.read("orders"))
     machine.now_s += 5.0

@@ -8,14 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from models.errors import NotReady
 from profiling_jobs.telemetry import spark_page
-from profiling_jobs.telemetry.process_times import ProcessTable
 from profiling_jobs.telemetry.spark_page import SparkPage
 
 pytestmark = pytest.mark.fast
@@ -167,25 +165,6 @@ def test_a_driver_that_is_gone_is_not_ready() -> None:
     page = SparkPage("http://127.0.0.1:1", "app-1")
     with pytest.raises(NotReady, match="does not answer"):
         page.read()
-
-
-def test_processor_time_of_a_family_counts_what_its_ended_children_used(tmp_path: Path) -> None:
-    def process(pid: int, parent: int, *used: int, started: int = 5) -> None:
-        fields = ["S", parent, *[0] * 9, *used, *[0] * 4, started, *[0] * 3]
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (java (x) y) {' '.join(map(str, fields))}\n")
-
-    process(10, 1, 100, 50, 25, 25)
-    process(11, 10, 200, 0, 0, 0)
-    process(12, 11, 0, 100, 0, 0)
-    process(13, 1, 999, 0, 0, 0)
-    (tmp_path / "self").mkdir()
-    (tmp_path / "14").mkdir()  # gone between the listing and the reading
-    table = ProcessTable.read(tmp_path)
-    assert table.family_cpu_s(10, 5) == 5.0
-    assert table.family_cpu_s(12, 5) == 1.0
-    assert table.family_cpu_s(10, 6) is None  # the pid has another owner now
-    assert table.family_cpu_s(99, 5) is None
 
 
 def test_a_connection_that_the_driver_has_ended_is_opened_again(driver: Driver) -> None:
