@@ -193,8 +193,9 @@ def first_tick(folder: str, hour: int) -> tuple[float, float]:
     return took, worked
 
 
-def size_mb(folder: Path) -> float:
-    return sum(each.stat().st_size for each in folder.glob("store.sqlite*")) / 1e6
+def size_mb(file: Path) -> float:
+    """With its journal."""
+    return sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*")) / 1e6
 
 
 def many(folder: Path) -> tuple[list[float], list[float]]:
@@ -214,22 +215,27 @@ def many(folder: Path) -> tuple[list[float], list[float]]:
 
 
 def day(folder: Path, *, sizes: int) -> tuple[float, float]:
-    """MB that a day of one job's ticks adds, and the processor time of a tick without its decision."""
-    job = Job()
-    job.now_s = START_S + 86_400.0 * sizes
+    """MB that a day of one job's ticks adds to an empty store, and the processor time of a tick alone.
+
+    The store is a new one: one that has kept older days deletes them and grows into the space.
+    """
+    job, file = Job(), folder / f"{sizes}.sqlite"
     agreed = settings(sizes, Repeated())
-    with SqliteStore(folder / "store.sqlite") as store:
+    with SqliteStore(file):
+        pass
+    before = size_mb(file)
+    with SqliteStore(file) as store:
         ticking = loop(store, job, folder)
         job.advance(INTERVAL_S, ["job-0"])
         evaluate("job-0", settings=agreed, loop=ticking, now_s=job.now_s)
-        before, worked = size_mb(folder), []
+        worked = []
         for _ in range(TICKS):
             job.advance(INTERVAL_S, ["job-0"])
             busy = time.process_time()
             found = evaluate("job-0", settings=agreed, loop=ticking, now_s=job.now_s)
             worked.append(time.process_time() - busy)
         assert len(found.decision["verdicts"]) == sizes, found.reason
-    return size_mb(folder) - before, statistics.median(worked)
+    return size_mb(file) - before, statistics.median(worked)
 
 
 def measure() -> Iterable[Figure]:
