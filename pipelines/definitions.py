@@ -1,10 +1,11 @@
 """What does Dagster see? The five stages of the story as assets, and what happens by itself.
 
 Imported in a fresh process for every run, so nothing heavy may be imported from here (a test sees to it).
-Which jobs there are, headroom.toml says: `HEADROOM_FILE`, default `headroom.toml` where Dagster was started;
-everything lies in `HEADROOM_FOLDER`, default `.headroom`; MLflow's pages are at `HEADROOM_PAGE`. When the
-file is missing or wrong, the stages are still there, without jobs, and the sensor says what is wrong. A
-schedule that Dagster refuses is left out, and the jobs are evaluated all the same.
+The jobs are those of headroom.toml: `HEADROOM_FILE`, default `headroom.toml` where Dagster was started;
+`headroom serve` passes the settings that are in force there (`HEADROOM_SETTINGS`). Everything lies in
+`HEADROOM_FOLDER`, default `.headroom`; MLflow's pages are at `HEADROOM_PAGE`. When the file is missing or
+wrong, the stages are still there, without jobs, and the sensor says what is wrong. A schedule that Dagster
+refuses is left out, and the jobs are evaluated all the same.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
     jobs: Mapping[str, JobSettings] = {}
     problem = ""
     try:
-        jobs = loading.load(file, environment=environment).jobs
+        jobs = loading.in_force(file, environment=environment).jobs
     except Misconfigured as wrong:
         problem = f"nothing is evaluated, {wrong}. Put it right and reload this code location."
     launched = all_jobs(list(jobs))

@@ -83,6 +83,7 @@ def command(
         _tell(office, pages=pages, as_json=as_json, say=say)
         while True:
             time.sleep(LOOK_S)
+            office.desk.file.refresh()
             if pages:
                 office.pages.watch()
 

@@ -76,7 +76,7 @@ class ModellingResource(dg.ConfigurableResource[Modelling]):
         """MLflow is opened when a model is registered."""
         from ..integrations.mlflow_registry import MlflowRegistry
 
-        settings, folder = loading.load(Path(self.file), environment=os.environ), Path(self.folder)
+        settings, folder = loading.in_force(Path(self.file), environment=os.environ), Path(self.folder)
         address = self.page or settings.mlflow.tracking_uri or ""
         return Modelling(
             settings,

@@ -80,7 +80,7 @@ def compared(registry: Registry, folder: Path, settings: Settings) -> Iterator[s
 def main() -> None:
     """Compare once."""
     os.nice(10)  # jobs and pages are being started beside it
-    settings = loading.load(Path(os.environ[HEADROOM_FILE]), environment=os.environ)
+    settings = loading.in_force(Path(os.environ[HEADROOM_FILE]), environment=os.environ)
     folder = Path(os.environ[HEADROOM_FOLDER])
     for line in compared(MlflowRegistry.of(settings.mlflow, folder), folder, settings):
         click.echo(line)

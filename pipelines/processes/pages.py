@@ -31,6 +31,7 @@ from models.quantities import Unknown
 from profiling_jobs.driver.launch_file import write_json
 
 from ..integrations.ports import HOST, answers, free_ports
+from ..settings.loading import HEADROOM_SETTINGS
 from ..settings.schema import Settings
 from .owner import Owner
 from .processes import Process
@@ -223,6 +224,22 @@ class Pages:
             self._look_for_stuck()
             self._looked_s = time.monotonic()
 
+    def reload_definitions(self) -> None:
+        """Let Dagster read the settings in force again, in a thread; runs that are under way go on."""
+        if self._pages["code"].alive:
+            threading.Thread(target=self._reload, name="headroom-reload", daemon=True).start()
+
+    def _reload(self) -> None:
+        import grpc
+        from dagster._grpc.__generated__.dagster_api_pb2 import ReloadCodeRequest
+        from dagster._grpc.__generated__.dagster_api_pb2_grpc import DagsterApiStub
+
+        try:
+            with grpc.insecure_channel(f"{HOST}:{self.code_port}") as channel:
+                DagsterApiStub(channel).ReloadCode(ReloadCodeRequest(), timeout=WAIT_S)
+        except grpc.RpcError as error:
+            self._say(f"Dagster has not read the changed settings: {error}; reload `headroom` on its page")
+
     def close(self) -> None:
         """End them."""
         self._closed.set()
@@ -385,7 +402,8 @@ class Pages:
 
     def environment(self) -> dict[str, str]:
         """What the definitions have to know: which file, which folder; and the user's own settings."""
-        return environment(self._owner.folder, file=self._file, mlflow=self._mlflow_at)
+        known = environment(self._owner.folder, file=self._file, mlflow=self._mlflow_at)
+        return {**known, HEADROOM_SETTINGS: str(self._owner.folder / "settings.json")}
 
     def prepare_home(self) -> Path:
         """DAGSTER_HOME with the project's dagster.yaml, and a workspace that names our code server."""

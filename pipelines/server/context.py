@@ -26,6 +26,7 @@ from profiling_jobs.telemetry.sampler import Rounds
 from ..environments.base import World
 from ..settings import job_plans, time_windows
 from ..settings.job_plans import ChampionsInCharge
+from ..settings.loading import SettingsFile
 from ..settings.schema import JobSettings, Settings
 from .order_queue import Order, OrderClock
 
@@ -67,13 +68,18 @@ class Means:
     """Everything that an order may make use of."""
 
     world: World
-    settings: Settings
+    file: SettingsFile
     folder: Path
     loop: Loop
     champions: ChampionsInCharge
     control_settings: Callable[[str], control.Settings]
     drilled: Callable[[str, str], AbstractContextManager[Metrics]]
     """Live job, kind -> while it is drilled: its metrics, which the control loop then sees too."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force; an order that takes long sees them change."""
+        return self.file.settings
 
     def job(self, order: Order) -> JobSettings:
         """The table of the order's job."""

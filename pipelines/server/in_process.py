@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +28,7 @@ from ..environments import batch_tasks
 from ..environments.base import World
 from ..settings import job_plans, time_windows
 from ..settings.job_plans import ChampionsInCharge, control_settings
+from ..settings.loading import SettingsFile
 from ..settings.schema import Settings
 from .context import Means, one_at_a_time
 from .drills import finite
@@ -41,24 +41,30 @@ class HereDesk:
     """The desk of the process that owns the jobs."""
 
     def __init__(
-        self, world: World, settings: Settings, folder: Path, *, say: Say = lambda line: None
+        self,
+        world: World,
+        settings: Settings | SettingsFile,
+        folder: Path,
+        *,
+        say: Say = lambda line: None,
     ) -> None:
         """`say`: told of samples that could not be taken, and of partitions that have come."""
         metrics = one_at_a_time(world.metrics)
         self._world = world = replace(world, metrics=metrics)
-        self._settings, self._folder = settings, folder
+        self.file = SettingsFile(settings) if isinstance(settings, Settings) else settings
+        self._folder = folder
         self._began_s = time.time()
         self.evaluated_at_s = -math.inf
         """By time.monotonic: when an evaluation was last asked for, which shows that Dagster works."""
-        self._tasks = batch_tasks.Counting(world, settings.jobs, say=say)
+        self._tasks = batch_tasks.Counting(world, self._settings.jobs, say=say)
         self._unsampled: Counter[str] = Counter()
         self._drills: dict[str, control.Drill] = {}
         self._turn = threading.Lock()
-        self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in settings.jobs}
+        self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in self._settings.jobs}
         self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s, say=say)
         self._sampling: threading.Thread | None = None
         self._closing = threading.Event()
-        self.champions = ChampionsInCharge(folder, lambda: settings.jobs)
+        self.champions = ChampionsInCharge(folder, lambda: self._settings.jobs)
         self.loop = Loop(
             store=world.store,
             deployments=world.deployments,
@@ -66,19 +72,23 @@ class HereDesk:
             champions=self.champions,
             clock=world.clock,
             failures=world.failures,
-            blackout=partial(time_windows.blackouts, settings),
+            blackout=lambda job, now_s: time_windows.blackouts(self._settings, job, now_s),
             drill=self._drills.get,
         )
         self._orders = Orders(taking_part=self._as_part)
         self._means = Means(
             world=world,
-            settings=settings,
+            file=self.file,
             folder=folder,
             loop=self.loop,
             champions=self.champions,
             control_settings=self.control_settings,
             drilled=self._drilled,
         )
+
+    @property
+    def _settings(self) -> Settings:
+        return self.file.settings
 
     def start(self) -> HereDesk:
         """Watch the jobs from now on."""
@@ -107,6 +117,7 @@ class HereDesk:
     # ------------------------------------------------------------------------------------ what it is asked
 
     def evaluate(self, job: str) -> Json:
+        self.file.refresh()
         self._check(job)
         self.evaluated_at_s = time.monotonic()
         with self._evaluating[job], self._world.taking_part():
@@ -120,6 +131,7 @@ class HereDesk:
 
     def begin(self, what: str, job: str, /, **details: Any) -> str:
         details = checked(what, details)
+        self.file.refresh()
         if not (what == "stop" and self._left_over(job)):
             self._check(job)
             job_plans.check_order(job, self._settings.jobs[job], what, live=bool(details.get("live")))

@@ -10,6 +10,7 @@ the pages go, then the world, and then whatever else runs in the folder's name.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from ..environments.base import World
 from ..orchestration import reconciling
 from ..processes.owner import Owner
 from ..processes.pages import Pages, closed_quietly
+from ..settings.loading import SettingsFile
 from ..settings.schema import JobSettings, Settings
 from .client import DeskServer
 from .in_process import HereDesk
@@ -69,7 +71,15 @@ def served(
                 there.store, name, owner.folder / "recordings", inputs=job.inputs
             ):
                 say(line)
-        desk = stack.enter_context(HereDesk(there, settings, owner.folder, say=say))
+        live = SettingsFile(
+            settings,
+            file,
+            kept=owner.folder / "settings.json",
+            environment=os.environ,
+            say=say,
+            changed=lambda: pages.reload_definitions(),
+        )
+        desk = stack.enter_context(HereDesk(there, live, owner.folder, say=say))
         pages = Pages(owner, settings, file=file, say=say, evaluated_at_s=lambda: desk.evaluated_at_s)
         stack.callback(closed_quietly, pages)
         server = DeskServer(desk, owner.folder)

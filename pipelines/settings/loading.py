@@ -2,13 +2,16 @@
 
 Every mistake is reported at once, each with its path, its line, what is accepted and the nearest valid name.
 An environment variable overrides a value: `HEADROOM_SPARK_SLOTS` for `[spark] slots`,
-`HEADROOM_JOB_ORDERS_MODE` for `[job.orders] mode`.
+`HEADROOM_JOB_ORDERS_MODE` for `[job.orders] mode`. `SettingsFile` is the file of a running server: it is read
+again when it has changed.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
+import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ from models.errors import Misconfigured
 from .benchmark_jobs import completed
 from .checks import of_job, of_names, of_services
 from .schema import (
+    LIVE_KEYS,
     BrokerSettings,
     DeploymentSettings,
     JobSettings,
@@ -41,6 +45,8 @@ SECTIONS: dict[str, type[Section]] = {
     "spark": SparkSettings,
     "mlflow": MlflowSettings,
 }
+HEADROOM_SETTINGS = "HEADROOM_SETTINGS"
+"""The environment variable that names the settings in force of the server."""
 _PREFIXES = tuple(f"HEADROOM_{name.upper()}_" for name in (*SECTIONS, "job"))
 _WORDS = {
     "greater than or equal to": "at least",
@@ -245,6 +251,109 @@ def _from_text(text: str, kind: type[Section], key: str) -> Any:
 
 def _with_tuples(value: Any) -> Any:
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+
+
+class SettingsFile:
+    """The settings in force of a running server, which follow headroom.toml as far as they can.
+
+    The keys in LIVE_KEYS take effect at once; `say` names the others that differ, which need a restart. While
+    the file is wrong, the last good settings stay in force. They are kept in `kept` for the processes that
+    Dagster starts, which must not read a file that is half edited.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        file: Path | None = None,
+        *,
+        kept: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`changed`: called after other settings have come into force."""
+        self.settings = settings
+        self._file, self._kept, self._environment = file, kept, environment or {}
+        self._say, self._changed = say, changed
+        self._seen = _stamp(file)
+        self._waiting: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+        self._keep()
+
+    def refresh(self) -> Settings:
+        """The settings in force, after a look at the file."""
+        with self._lock:
+            stamp = _stamp(self._file)
+            if self._file is None or stamp == self._seen:
+                return self.settings
+            self._seen = stamp
+            try:
+                new = load(self._file, environment=self._environment)
+            except Misconfigured as wrong:
+                why = str(wrong).removeprefix(f"{self._file}: ")
+                self._say(f"{self._file.name} has changed and is wrong, the settings from before stay: {why}")
+                return self.settings
+            in_force, taken, waiting = taken_over(self.settings, new)
+            if taken:
+                self.settings = in_force
+                self._keep()
+                self._say(f"{self._file.name} has changed, from the next tick on: {', '.join(taken)}")
+                self._changed()
+            if waiting and waiting != self._waiting:
+                needs = "needs" if len(waiting) == 1 else "need"
+                named = ", ".join(f"`{path}`" for path in waiting)
+                self._say(f"{self._file.name} has changed: {named} {needs} `headroom serve` to be restarted")
+            self._waiting = waiting
+            return self.settings
+
+    def _keep(self) -> None:
+        if self._kept is not None:
+            partial = self._kept.with_suffix(".partial")
+            partial.touch(mode=0o600)
+            partial.write_text(self.settings.model_dump_json(indent=1), encoding="utf-8")
+            partial.replace(self._kept)
+
+
+def taken_over(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...], tuple[str, ...]]:
+    """The old settings with what is live in the new ones, as `path = value`, and the paths of the others."""
+    taken, waiting, jobs = [], [], dict(old.jobs)
+    for name, kind in SECTIONS.items():
+        before, after = getattr(old, name), getattr(new, name)
+        waiting += [
+            f"{name}.{key}" for key in kind.model_fields if getattr(before, key) != getattr(after, key)
+        ]
+    waiting += [f"job.{name}" for name in sorted(old.jobs.keys() ^ new.jobs.keys())]
+    for name in old.jobs.keys() & new.jobs.keys():
+        before, after = old.jobs[name], new.jobs[name]
+        changes = {
+            key: getattr(after, key)
+            for key in JobSettings.model_fields
+            if getattr(before, key) != getattr(after, key)
+        }
+        live = {key: value for key, value in changes.items() if key in LIVE_KEYS}
+        jobs[name] = before.model_copy(update=live)
+        taken += [f"job.{name}.{key} = {json.dumps(value)}" for key, value in live.items()]
+        waiting += [f"job.{name}.{key}" for key in changes.keys() - live.keys()]
+    return old.model_copy(update={"jobs": jobs}), tuple(sorted(taken)), tuple(sorted(waiting))
+
+
+def in_force(file: Path, *, environment: Mapping[str, str]) -> Settings:
+    """The settings of the server that has started this process; without one those of the file."""
+    kept = environment.get(HEADROOM_SETTINGS)
+    if kept is None:
+        return load(file, environment=environment)
+    try:
+        return Settings.model_validate_json(Path(kept).read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as gone:
+        raise Misconfigured(kept, "cannot be read; restart `headroom serve`, which writes it") from gone
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int] | None:
+    try:
+        found = None if file is None else file.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def lines(text: str) -> dict[str, int]:

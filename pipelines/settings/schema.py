@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 
 from models.probing.settings import MOST_PROBES
 from models.quantities import FailureKind
@@ -22,7 +22,11 @@ SideEffects = Literal["checked", "none"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
 
 Text = Annotated[str, Field(min_length=1)]
-Table = Annotated[Mapping[str, str], AfterValidator(lambda table: MappingProxyType(dict(table)))]
+Table = Annotated[
+    Mapping[str, str],
+    AfterValidator(lambda table: MappingProxyType(dict(table))),
+    PlainSerializer(dict, return_type=dict[str, str]),
+]
 VariableName = Annotated[str, Field(min_length=1, json_schema_extra={"secret": True})]
 """The name of an environment variable that holds a secret, never the secret itself."""
 
@@ -151,7 +155,7 @@ class JobProgram(Section):
         None,
         ge=1,
         description="With `attach`: how many executors the job has now, which cannot be seen from here; "
-        "without it nothing is decided. After a change edit it, and restart `headroom serve`.",
+        "without it nothing is decided. After a change edit it and restart `headroom serve`.",
     )
 
     @property
@@ -354,6 +358,11 @@ JOB_GROUPS = (
     JobEvents,
     JobProfiling,
 )
+
+
+LIVE_GROUPS = (JobPromise, JobSize, JobCalendar, JobEvents, JobProfiling)
+"""What a running `headroom serve` takes over when the file is edited."""
+LIVE_KEYS = frozenset(key for group in LIVE_GROUPS for key in group.model_fields) - {"evaluation_interval_s"}
 
 
 class JobSettings(

@@ -10,7 +10,15 @@ from pydantic import ValidationError
 from models.errors import Misconfigured
 from pipelines.settings.checks import concerns
 from pipelines.settings.job_plans import control_settings
-from pipelines.settings.loading import WrongSettings, load, parse, variable_of
+from pipelines.settings.loading import (
+    HEADROOM_SETTINGS,
+    SettingsFile,
+    WrongSettings,
+    in_force,
+    load,
+    parse,
+    variable_of,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -274,3 +282,69 @@ def test_what_will_fail_is_known_before_the_start(
     found = list(concerns("orders", parse(SCRIPT.replace(old, new), environment={}), folder=tmp_path))
     assert [one.path.removeprefix("job.orders.") for one in found] == ([] if path is None else [path])
     assert all(told in f"{one.problem}: {one.fix}" for one in found)
+
+
+class TestAFileThatIsEdited:
+    """While a server runs."""
+
+    @pytest.mark.parametrize(
+        ("new", "told"),
+        [
+            ("# a comment\n", []),
+            ("mode = 'apply'\n", ['has changed, from the next tick on: job.orders.mode = "apply"']),
+            (
+                "mode = 'apply'\nstate_partitions = 12\n[mlflow]\nexperiment = 'mine'\n",
+                [
+                    'has changed, from the next tick on: job.orders.mode = "apply"',
+                    "has changed: `job.orders.state_partitions`, `mlflow.experiment` need `headroom serve` "
+                    "to be restarted",
+                ],
+            ),
+            (
+                "[job.clicks]\nbuild = 'a:b'\ninputs = {e = 'c'}\n",
+                ["has changed: `job.clicks` needs `headroom serve` to be restarted"],
+            ),
+            (
+                "mode = 'aply'\n",
+                [
+                    "has changed and is wrong, the settings from before stay: line 8: job.orders.mode: "
+                    "must be one of observe, recommend, apply, got 'aply'; did you mean 'apply'?"
+                ],
+            ),
+        ],
+    )
+    def test_what_takes_effect_is_in_force_and_the_rest_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: str, told: list[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        file, kept, said, changes = Path("headroom.toml"), tmp_path / "settings.json", [], []
+        file.write_text(ORDERS)
+        live = SettingsFile(
+            load(file, environment={}),
+            file,
+            kept=kept,
+            environment={},
+            say=said.append,
+            changed=lambda: changes.append(1),
+        )
+        assert live.refresh() == parse(ORDERS, environment={})
+        file.write_text(ORDERS + new)
+        for _ in range(2):
+            found = live.refresh()
+        taken = "mode = 'apply'" in new
+        assert said == [f"headroom.toml {one}" for one in told]
+        assert found == parse(ORDERS + "mode = 'apply'\n" * taken, environment={})
+        assert len(changes) == taken
+        assert in_force(file, environment={HEADROOM_SETTINGS: str(kept)}) == found
+
+    def test_it_is_said_again_only_when_it_is_something_else(self, tmp_path: Path) -> None:
+        (file := tmp_path / "headroom.toml").write_text(ORDERS)
+        said: list[str] = []
+        live = SettingsFile(load(file, environment={}), file, environment={}, say=said.append)
+        for text in ("slots = 7", "slots = 7\n", "slots = 7\ndriver_memory_mb = 600", "slots = 6"):
+            file.write_text(ORDERS.replace("slots = 6", text))
+            live.refresh()
+        assert [line.split(": ", 1)[1] for line in said] == [
+            "`spark.slots` needs `headroom serve` to be restarted",
+            "`spark.driver_memory_mb`, `spark.slots` need `headroom serve` to be restarted",
+        ]
