@@ -25,6 +25,7 @@ COMMANDS = {
     "serve": "Watch the jobs, carry out what is asked, and show the pages of Dagster and MLflow.",
     "start": "Run one job, under the `headroom serve` that runs already.",
     "stop": "End one job between two batches, and leave the others alone.",
+    "init": "Write a commented headroom.toml for a script.",
     "check": "Whether headroom.toml is right, and everything that is wrong with it.",
     "record": "Copy the live input of a job for a while.",
     "profile": "Search what a job sustains at several sizes, on copies of it.",
@@ -34,6 +35,9 @@ COMMANDS = {
     "pause": "Stop deciding for a job, not the job itself.",
     "pin": "Keep a job at exactly this many executors.",
     "resume": "End a job's pause and pin, and take back a size that somebody else has set.",
+    "onboard": "Record, profile, drill and model a job, one after the other.",
+    "status": "Every job in a line: size, load, lag, promise, last tick, and what is in force.",
+    "open": "Open the pages of Dagster or MLflow in a browser.",
     "history": "What was evaluated and done, a line each.",
     "explain": "Why this scale-out, why not one less, and what would change it.",
     "doctor": "Whether everything that Headroom needs is there and right, and the fix where it is not.",
@@ -100,8 +104,8 @@ class Commands(click.Group):
         except click.UsageError as error:
             if not as_json:
                 raise
-            help_ = error.ctx.command_path if error.ctx else "headroom"
-            raise _failed(error.format_message(), fix=f"see `{help_} --help`", as_json=True) from error
+            of = f"{error.ctx.info_name} " if error.ctx and error.ctx.parent else ""
+            raise _failed(error.format_message(), fix=f"see `headroom {of}--help`", as_json=True) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # who reads has gone, which click ends by itself
                 raise

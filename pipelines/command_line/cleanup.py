@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from models.errors import Unsafe
 from profiling_jobs.driver.launch_file import read_json
 
 from ..environments.local.records import Records
@@ -23,8 +24,9 @@ from ..processes.processes import Ended
     help="Whose processes.",
 )
 @click.option("--end-owner", is_flag=True, help="Also end the command that owns the folder now, if one runs.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was ended as JSON.")
-def command(folder: Path, end_owner: bool, as_json: bool) -> None:
+def command(folder: Path, end_owner: bool, dry_run: bool, as_json: bool) -> None:
     """End every process that was started in this folder's name, by this or an earlier run.
 
     Found by the mark in their environment and by the notes in the folder; frozen ones are woken first.
@@ -35,6 +37,9 @@ def command(folder: Path, end_owner: bool, as_json: bool) -> None:
     Exit code 1: something could not be ended.
     Exit code 2: it could not run, for example because a living command owns the folder.
     """
+    if dry_run:
+        _would_end(folder, end_owner=end_owner, as_json=as_json)
+        return
     ended = owner.cleanup(folder, end_owner=end_owner)
     stopped = _stop_records(folder)
     left = [one for one in ended if one.how == "survived"]
@@ -52,6 +57,27 @@ def command(folder: Path, end_owner: bool, as_json: bool) -> None:
         click.echo("nothing was running" if not ended else f"{len(ended) - len(left)} processes ended")
     if left:
         raise click.exceptions.Exit(1)
+
+
+def _would_end(folder: Path, *, end_owner: bool, as_json: bool) -> None:
+    living = owner.holder(folder)
+    if living is not None and not end_owner:
+        raise Unsafe(
+            f"{folder} is owned by process {living.process.pid} ({living.process.command[0]}): stop that one "
+            "first, or add --end-owner"
+        )
+    found = [*([living.process] if living else []), *owner.Owner(folder).everything()]
+    again = [record.name for record in Records(folder / "deployments").all() if record.wanted == "running"]
+    if as_json:
+        rows = [{"role": one.role, "pid": one.pid} for one in found]
+        click.echo(json.dumps({"schema": 1, "would_end": rows, "deployments": again}))
+        return
+    for one in found:
+        click.echo(f"{one.role or 'unknown'}, process {one.pid}: would be ended")
+    for name in again:
+        click.echo(f"{name}: would not be started again")
+    if not found and not again:
+        click.echo("nothing is running")
 
 
 def _stop_records(folder: Path) -> list[str]:

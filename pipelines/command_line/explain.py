@@ -140,19 +140,21 @@ def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any])
         )
         for one in near
     ]
-    page.table(
-        (
-            "size",
-            "promise",
-            "records/s",
-            f"in {promise['target_s']:g} s",
-            f"{100 * promise['confidence']:g} % in",
-            "what speaks against it",
-        ),
-        rows,
-        right="rlrrrl",
-        indent=2,
-        colours=[COLOURS.get(one.answer) for one in near],
+    page.show(
+        page.columns(
+            (
+                "size",
+                "promise",
+                "records/s",
+                f"in {promise['target_s']:g} s",
+                f"{100 * promise['confidence']:g} % in",
+                "what speaks against it",
+            ),
+            rows,
+            right="rlrrrl",
+            indent=2,
+            colours=[COLOURS.get(one.answer) for one in near],
+        )
     )
     for note in answers.notes:
         page.paragraph(note)

@@ -141,7 +141,7 @@ def _show(job: str, lines: Sequence[Dated], *, every: bool) -> None:
         for alarm in line.alarms:
             rows.append(("", "", "", "", "ALARM", alarm))
             colours.append("red")
-    page.table(HEADER, rows, right="rrrrll", colours=colours)
+    page.show(page.columns(HEADER, rows, right="rrrrll", colours=colours))
 
 
 def _alike(lines: Sequence[Dated], *, every: bool) -> list[list[Dated]]:

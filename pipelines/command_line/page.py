@@ -49,15 +49,15 @@ def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
     show(Padding(grid, (0, 0, 0, indent)))
 
 
-def table(
+def columns(
     header: Sequence[str],
     rows: Sequence[Sequence[RenderableType]],
     *,
     right: str = "",
     indent: int = 0,
     colours: Sequence[str | None] = (),
-) -> None:
-    """Columns; those marked `r` in `right` stand at the right. The last one is wrapped to fit."""
+) -> RenderableType:
+    """A table; columns marked `r` in `right` stand at the right. The last one is wrapped to fit."""
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for number, name in enumerate(header):
         last = number == len(header) - 1
@@ -65,7 +65,7 @@ def table(
         found.add_column(name, justify=side, no_wrap=not last)  # type: ignore[arg-type]
     for row, colour in zip(rows, [*colours, *[None] * len(rows)], strict=False):
         found.add_row(*row, style=colour)
-    show(Padding(found, (0, 0, 0, indent)))
+    return Padding(found, (0, 0, 0, indent))
 
 
 def one_line(text: str) -> Text:

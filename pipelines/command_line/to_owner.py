@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from models.errors import HeadroomError, NotReady
-from profiling_jobs.driver.launch_file import read_json
 
 from ..environments.local.records import Records
 from ..processes import owner
@@ -145,14 +144,14 @@ def server(settings: Settings, folder: Path, *, say: Callable[[str], None], own:
 def runs(file: Path, folder: Path) -> Iterator[Runs]:
     """Runs of Dagster's in this process, for everybody to see on the pages of this folder."""
     from ..orchestration.runs import Runs, quiet
-    from ..processes.pages import ADDRESSES, dagster_home, environment
+    from ..processes.pages import addresses, dagster_home, environment
 
     before = dict(os.environ)
     try:
         quiet()
         folder = folder.resolve()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        pages, file = read_json(folder / ADDRESSES) or {}, file.resolve()
+        pages, file = addresses(folder), file.resolve()
         there = Runs(
             dagster_home(folder),
             file=file,
@@ -169,9 +168,9 @@ def runs(file: Path, folder: Path) -> Iterator[Runs]:
 
 def page_of(folder: Path, run_id: str) -> str:
     """Where Dagster shows this run; its id where no pages are served."""
-    from ..processes.pages import ADDRESSES
+    from ..processes.pages import addresses
 
-    dagster = (read_json(folder / ADDRESSES) or {}).get("dagster")
+    dagster = addresses(folder).get("dagster")
     return f"{dagster}/runs/{run_id}" if dagster else run_id
 
 

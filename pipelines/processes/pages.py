@@ -25,15 +25,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from models.errors import HeadroomError, NotReady
 from models.quantities import Unknown
-from profiling_jobs.driver.launch_file import write_json
+from profiling_jobs.driver.launch_file import read_json, write_json
 
 from ..integrations.ports import HOST, answers, free_ports
 from ..settings.loading import HEADROOM_SETTINGS
 from ..settings.schema import Settings
-from .owner import Owner
+from .owner import Owner, holder
 from .processes import Process
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -103,6 +104,12 @@ class _Page:
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.alive
+
+
+def addresses(folder: Path) -> dict[str, Any]:
+    """`dagster`, `mlflow` and `code_port` of the pages that are served from this folder; empty without."""
+    found, living = read_json(folder / ADDRESSES) or {}, holder(folder)
+    return found if living is not None and found.get("pid") == living.process.pid else {}
 
 
 def dagster_home(folder: Path) -> Path:

@@ -1,0 +1,147 @@
+"""`headroom init`: a commented headroom.toml for a PySpark script."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from models.errors import Misconfigured, Unsafe
+from profiling_jobs import triggers
+
+from ..settings import loading
+
+NAME = re.compile(r"[^a-z0-9]+")
+READ = re.compile(r"""["']subscribe["']\s*[,=]\s*["']([^"'{}$]+)["']""")
+WRITTEN = re.compile(r"""["']topic["']\s*[,=]\s*["']([^"'{}$]+)["']""")
+TEMPLATE = """\
+# Written by `headroom init`. Every key: docs/configuration.md. `headroom check` reads this file.
+
+# Your own brokers. Without this table a Kafka is started on this machine.
+# [brokers]
+# bootstrap = "localhost:9092"
+
+[job.{job}]
+script = {script}
+# What the script takes as arguments, in its order: profiling copies of it get other topics and checkpoints.
+args = [{args}]
+inputs = {{{inputs}}}{input_note}
+outputs = {{{outputs}}}{output_note}
+trigger_s = {trigger_s:g}{trigger_note}
+max_offsets_per_trigger = 10000          # the largest batch; the first one after a failure is that large
+state_partitions = 12                    # of a new checkpoint; Spark's own 200 are slow on few executors
+
+# The promise: after a failure the job has caught up with its input within this time, with this probability.
+recovery_target_s = 180
+confidence = 0.95
+failure_kinds = ["executor_kill", "driver_kill"]
+
+# observe: only watch. recommend: decide and show. apply: decide and do.
+mode = "recommend"
+scale_out = 1
+scale_out_max = 8
+
+# Jobs with windows:
+# longest_window_s = 60
+# event_time = "kafka-timestamp"         # or the field of the events that holds their time
+"""
+
+
+@click.command("init")
+@click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--job", help="Its name. Default: that of the script.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="TOPIC", help="A topic that it reads; may be repeated."
+)
+@click.option("--output", "outputs", multiple=True, metavar="TOPIC", help="A topic that it writes.")
+@click.option(
+    "--file",
+    default=Path("headroom.toml"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Where to; one that is there is left alone.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def command(
+    script: Path,
+    job: str | None,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    file: Path,
+    as_json: bool,
+) -> None:
+    """Write a headroom.toml for a script, with the topics and trigger interval that the script spells out.
+
+    \b
+    Exit code 0: it is written.
+    Exit code 1: it is written, and what the script does not say has to be filled in.
+    Exit code 2: it could not run.
+    """
+    if file.exists():
+        raise Unsafe(
+            f"{file} is there and stays as it is: name another --file, or add a [job.NAME] table to it"
+        )
+    text = script.read_text(encoding="utf-8", errors="replace")
+    name = job or NAME.sub("-", script.stem.lower()).strip("-") or "job"
+    read, written = inputs or _topics(READ, text), outputs or _topics(WRITTEN, text)
+    spelt = triggers.spelt_in(text)
+    missing = [] if read else ["inputs"]
+    arguments = [
+        *_arguments("input", read or ("TOPIC",)),
+        *_arguments("output", written),
+        "checkpoint",
+        "brokers",
+    ]
+    found = TEMPLATE.format(
+        job=name,
+        script=json.dumps(str(script)),
+        args=", ".join(f'"{{{one}}}"' for one in arguments),
+        inputs=_table("events", read or ("TOPIC",)),
+        input_note="" if read else "  # FILL IN: the topic that it reads",
+        outputs=_table("results", written),
+        output_note=""
+        if written
+        else '                             # {{results = "TOPIC"}} if it writes to Kafka',
+        trigger_s=spelt[0] if spelt else 0.0,
+        trigger_note=""
+        if spelt
+        else "                            # 0: the next batch starts as the last one ends",
+    )
+    try:
+        loading.parse(found, environment={})
+    except Misconfigured as wrong:
+        raise Misconfigured("--job", f"{name!r} makes no valid file ({wrong}): name it with --job") from wrong
+    file.write_text(found, encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "file": str(file), "job": name, "missing": missing}))
+    else:
+        click.echo(
+            f"{file} is written: look at args and inputs, then run `headroom check` and `headroom serve "
+            f"--launch {name}`"
+        )
+        if missing:
+            click.echo("the script does not spell out the topic that it reads: fill it in at FILL IN")
+    if missing:
+        raise click.exceptions.Exit(1)
+
+
+def _topics(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(topic.strip() for found in pattern.findall(text) for topic in found.split(","))
+    )
+
+
+def _table(only: str, topics: tuple[str, ...]) -> str:
+    """`events = "orders"`; with several topics each by a name made from its own."""
+    names = [only] if len(topics) == 1 else [_name(topic) for topic in topics]
+    return ", ".join(f"{name} = {json.dumps(topic)}" for name, topic in zip(names, topics, strict=True))
+
+
+def _arguments(way: str, topics: tuple[str, ...]) -> list[str]:
+    return [f"{way}_topic"] if len(topics) == 1 else [f"{way}:{_name(topic)}" for topic in topics]
+
+
+def _name(topic: str) -> str:
+    return NAME.sub("_", topic.lower()).strip("_")

@@ -1,0 +1,179 @@
+"""`headroom status`: each job in a line: size, load, lag, promise, last tick, and what is in force."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from models.errors import HeadroomError
+from models.quantities import Misuse, Unknown
+from profiling_jobs.control_loop.evaluation_record import Evaluation
+from profiling_jobs.explain.explanation import Line, has_decided, in_short
+from profiling_jobs.explain.wording import brief_s, lasting, verdict_on
+
+from ..environments.base import STORE
+from ..integrations.sqlite_store import SqliteStore
+from ..processes import owner
+from ..server.client import START_IT, DeskClient
+from ..settings import loading, times
+from . import page, subject
+
+EVERY_S = 2.0  # judgement: a tick comes every ten seconds at the most
+HEADER = ("job", "size", "records/s", "lag s", "promise", "last tick", "in force")
+COLOURS = {"kept": "green", "not kept": "red", "recovering": "yellow"}
+
+
+@click.command("status")
+@click.argument("job", required=False)
+@click.option("--watch", is_flag=True, help=f"Show it anew every {EVERY_S:g} s, until Ctrl-C.")
+@subject.options
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON; with --watch a line each time.")
+def command(job: str | None, watch: bool, file: Path, folder: Path, as_json: bool) -> None:
+    """Every job, or one: its size, load and lag, whether its promise is kept now, and what is in force.
+
+    \b
+    Exit code 0: every job is evaluated, and its promise is kept now.
+    Exit code 1: not so for one of them, or it cannot be known.
+    Exit code 2: it could not run.
+    """
+    live = watch and not as_json and sys.stdout.isatty()
+    with (
+        Live(console=Console(highlight=False, markup=False), auto_refresh=False)
+        if live
+        else nullcontext() as on
+    ):
+        while True:
+            found = looked(file, folder, job)
+            if as_json:
+                click.echo(json.dumps(found, ensure_ascii=False))
+            elif on is not None:
+                on.update(shown(found), refresh=True)
+            else:
+                page.show(shown(found))
+            if not watch:
+                break
+            time.sleep(EVERY_S)
+    if not all(one["promise"] == "kept" for one in found["jobs"].values()):
+        raise click.exceptions.Exit(1)
+
+
+def looked(file: Path, folder: Path, only: str | None = None) -> dict[str, Any]:
+    """What is known now, as plain JSON."""
+    settings = loading.load(file, environment=os.environ)
+    if only is not None and only not in settings.jobs:
+        raise subject.no_job(only, tuple(settings.jobs), file)
+    running, problem = _server(folder)
+    now_s = max(time.time(), running.get("now_s", 0.0))
+    jobs = {}
+    for name in sorted(settings.jobs) if only is None else [only]:
+        newest = None
+        if (folder / STORE).exists():
+            with SqliteStore(folder / STORE) as store:
+                newest = store.evaluations(name, limit=1)
+        status = running.get("jobs", {}).get(name, {})
+        jobs[name] = _job(newest[-1] if newest else None, status, now_s=now_s)
+    going_on = [one for one in running.get("orders", ()) if one["state"] == "running"]
+    return {
+        "schema": 1,
+        "at": times.shown(now_s),
+        "server": None if problem else running.get("folder"),
+        "problem": problem,
+        "jobs": jobs,
+        "orders": [one for one in going_on if only in (None, one["job"])],
+    }
+
+
+def _server(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """What the server says, and why nothing where it says nothing."""
+    if owner.holder(folder) is None:
+        return {}, f"nobody owns {folder} now, nothing is evaluated: {START_IT}"
+    try:
+        return DeskClient(folder, answer_s=5.0).status(), ""
+    except HeadroomError as error:
+        return {}, str(error)
+
+
+def _job(newest: tuple[float, Mapping[str, Any]] | None, status: Mapping[str, Any], *, now_s: float) -> Any:
+    declared, alive = status.get("declared_scale_out"), status.get("executors_alive")
+    row: dict[str, Any] = {
+        "state": status.get("state"),
+        "scale_out": declared if isinstance(declared, int) else None,
+        "executors_alive": alive if isinstance(alive, int) else None,
+        "load_rps": None,
+        "lag_s": None,
+        "promise": "not evaluated",
+        "ticked_ago_s": None,
+        "in_force": [],
+        "why": "",
+    }
+    if newest is None:
+        return row
+    try:
+        evaluation = Evaluation.from_json(newest[1])
+    except (Misuse, KeyError, TypeError):
+        return row | {"why": "the last tick was written by another version of Headroom"}
+    line: Line = in_short(evaluation)
+    size = evaluation.scale_out
+    rate = evaluation.observation.get("arrival_rps")
+    return row | {
+        "scale_out": row["scale_out"] or (None if isinstance(size, Unknown) else size),
+        "load_rps": rate if isinstance(rate, int | float) else None,
+        "lag_s": None if isinstance(evaluation.lag_s, Unknown) else evaluation.lag_s,
+        "promise": _promise(evaluation, now_s=now_s),
+        "ticked_ago_s": round(max(0.0, now_s - evaluation.at_s), 1),
+        "in_force": [*evaluation.orders, *(["set by others"] if evaluation.foreign else [])],
+        "why": line.why,
+    }
+
+
+def _promise(evaluation: Evaluation, *, now_s: float) -> str:
+    if now_s - evaluation.at_s > subject.LATE_TICKS * evaluation.interval_s:
+        return "not evaluated"
+    if evaluation.change:
+        return "changing size"
+    if evaluation.recovering:
+        return "recovering"
+    size = evaluation.scale_out
+    verdict = None if isinstance(size, Unknown) else verdict_on(evaluation, size)
+    if not has_decided(evaluation) or verdict is None:
+        return "not known"
+    return {"feasible": "kept", "infeasible": "not kept"}.get(str(verdict["status"]), "not known")
+
+
+def shown(found: Mapping[str, Any]) -> Group:
+    """The same for a terminal."""
+    rows = []
+    for name, one in found["jobs"].items():
+        alive, size = one["executors_alive"], one["scale_out"]
+        sized = "?" if size is None else str(size)
+        if alive is not None and size is not None and alive != size and one["state"] is not None:
+            sized = f"{alive} of {size}"
+        state = one["state"] if one["state"] not in (None, "running") else ""
+        ago = one["ticked_ago_s"]
+        rows.append(
+            (
+                name,
+                sized,
+                "?" if one["load_rps"] is None else f"{one['load_rps']:,.0f}",
+                "?" if one["lag_s"] is None else brief_s(one["lag_s"]),
+                Text(one["promise"], style=COLOURS.get(one["promise"], "yellow")),
+                "never" if ago is None else f"{lasting(ago)} ago",
+                ", ".join([*([state] if state else []), *one["in_force"]]) or "–",
+            )
+        )
+    lines = [Text(found["problem"], style="yellow")] if found["problem"] else []
+    for order in found["orders"]:
+        share = "" if order["share"] is None else f" {order['share']:.0%}"
+        lines.append(Text(f"{order['what']} of {order['job']}{share}: {order['stage']}"))
+    return Group(page.columns(HEADER, rows, right="lrrrlrl"), *lines)

@@ -1,0 +1,187 @@
+"""`headroom status`, `open`, `init`, `onboard`, `--version`, and what every command has in common."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines.command_line import COMMANDS, main, onboard
+from pipelines.server.protocol import carried_out
+from pipelines.settings import loading
+from tests.pipelines.test_drill_command import TOML, serving
+
+
+def headroom(*arguments):
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headroom.toml").write_text(TOML)
+    return tmp_path
+
+
+class TestStatus:
+    def test_a_job_that_runs_with_its_orders(self, project):
+        with serving(project) as office:
+            carried_out(office.desk, "launch", "enrichment")
+            office.world.flow("orders", 600.0)
+            with office.world.hurried(), office.world.taking_part():
+                office.world.clock.sleep(5.0)
+            office.desk.evaluate("enrichment")
+            assert headroom("pause", "enrichment", "--why", "a look", "--no-wait").exit_code == 0
+            with office.world.hurried(), office.world.taking_part():
+                office.world.clock.sleep(60.0)
+            office.desk.evaluate("enrichment")
+            result = headroom("status")
+            found = json.loads(headroom("status", "--json").stdout)
+        assert result.exit_code == 1, "nothing is known of the promise without models"
+        header, row = (line.split() for line in result.output.splitlines())
+        assert header[:2] == ["job", "size"]
+        assert row[:2] == ["enrichment", "2"]
+        assert row[-1] == "pause"
+        assert max(map(len, result.output.splitlines())) <= 80
+        job = found["jobs"]["enrichment"]
+        assert (job["state"], job["scale_out"], job["promise"]) == ("running", 2, "not known")
+        assert job["load_rps"] == pytest.approx(600.0, rel=0.3)
+        assert (job["in_force"], job["ticked_ago_s"] < 60.0) == (["pause"], True)
+
+    def test_without_a_server_it_says_so(self, project):
+        result = headroom("status")
+        assert result.exit_code == 1
+        assert (
+            "nobody owns .headroom now, nothing is evaluated: start it with `headroom serve`" in result.output
+        )
+        assert "not evaluated" in result.output
+        assert headroom("status", "enrich").exit_code == 2
+
+
+class TestInit:
+    def test_what_the_script_spells_out_stands_in_the_file(self, project):
+        (project / "clicks.py").write_text(
+            'reader.option("subscribe", "clicks,views")\nwriter.option("topic", "answers")\n'
+            'writer.trigger(processingTime="1 second")\n'
+        )
+        (project / "headroom.toml").unlink()
+        assert headroom("init", "clicks.py").exit_code == 0
+        job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
+        assert (job.inputs, job.outputs) == ({"clicks": "clicks", "views": "views"}, {"results": "answers"})
+        assert (job.trigger_s, job.mode) == (1.0, "recommend")
+        assert headroom("check").exit_code == 0
+        again = headroom("init", "clicks.py", "--json")
+        assert (again.exit_code, "is there and stays" in json.loads(again.stdout)["error"]) == (2, True)
+
+    def test_what_it_does_not_spell_out_is_to_be_filled_in(self, project):
+        (project / "My Job.py").write_text("main()")
+        result = headroom("init", "My Job.py", "--file", "new.toml")
+        assert result.exit_code == 1
+        assert "FILL IN" in (project / "new.toml").read_text()
+        assert "my-job" in loading.load(project / "new.toml", environment={}).jobs
+
+
+class TestOnboard:
+    def test_the_four_steps_in_a_row_and_where_it_ended(self, project, monkeypatch):
+        done = []
+
+        def step(name, code):
+            import click
+
+            @click.command(name)
+            @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+            def command(arguments):
+                done.append((name, *arguments))
+                raise click.exceptions.Exit(code)
+
+            command.context_settings = {"ignore_unknown_options": True}
+            return command
+
+        codes = {"record": 0, "profile": 0, "drill": 1, "model": 0}
+        monkeypatch.setattr(onboard, "STEPS", {name: step(name, code) for name, code in codes.items()})
+        assert headroom("onboard", "enrichment").exit_code == 0
+        assert [one[0] for one in done] == ["record", "profile", "drill", "model"]
+        done.clear()
+        onboard.STEPS["profile"] = step("profile", 1)
+        ended = headroom("onboard", "enrichment", "--from", "profile")
+        assert (ended.exit_code, [one[0] for one in done]) == (1, ["profile"])
+        assert "go on with: headroom onboard enrichment --from profile" in ended.output
+
+
+def test_open_prints_where_the_pages_are(project):
+    assert headroom("open", "--json").exit_code == 2
+    with serving(project) as office:
+        no_pages = headroom("open", "--json")
+        assert "without --no-pages" in json.loads(no_pages.stdout)["fix"]
+        home = office.pages.prepare_home()
+        (home / "pages.json").write_text(json.dumps({"pid": _pid(office), "dagster": "http://127.0.0.1:1"}))
+        assert json.loads(headroom("open", "enrichment", "--json").stdout)["address"] == (
+            "http://127.0.0.1:1/assets/decision?partition=enrichment"
+        )
+
+
+def _pid(office):
+    return json.loads((office.folder / "owner.lock").read_text())["pid"]
+
+
+def test_a_dry_run_of_cleanup_ends_nothing(project):
+    assert headroom("cleanup", "--dry-run").output == "nothing is running\n"
+    with serving(project) as office:
+        carried_out(office.desk, "launch", "enrichment")
+        assert "add --end-owner" in headroom("cleanup", "--dry-run").output
+        found = headroom("cleanup", "--dry-run", "--end-owner")
+        assert re.search(r"process \d+: would be ended", found.output)
+        assert office.world.deployments.names() == ("enrichment",)
+
+
+def test_the_version(project):
+    assert re.fullmatch(r"headroom \d+\.\d+\.\d+\n", headroom("--version").output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "fix"),
+    [
+        (["explain", "nobody"], "job.nobody: is not in headroom.toml", "there is enrichment"),
+        (["history"], "Missing argument 'JOB'.", "see `headroom history --help`"),
+        (["status", "--file", "x"], "x: there is no such file", "create it with one [job.NAME] table"),
+    ],
+)
+def test_under_json_an_error_is_json(project, arguments, error, fix):
+    result = headroom(*arguments, "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout) == {"schema": 1, "error": error, "fix": fix}
+
+
+def test_ctrl_c_is_130(project):
+    program = "import os, signal; from pipelines.command_line import main, status\n"
+    program += "status.time = __import__('types').SimpleNamespace(time=lambda: 0.0, sleep=lambda s: "
+    program += "os.kill(os.getpid(), signal.SIGINT)); main(['status', '--watch'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGINT, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_color_holds_on_a_terminal(monkeypatch):
+    from pipelines.command_line import page
+
+    terminal = SimpleNamespace(
+        isatty=lambda: True, write=lambda text: None, flush=lambda: None, encoding="utf-8"
+    )
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    said = []
+    monkeypatch.setattr(page.click, "echo", lambda text="", **more: said.append(text))
+    page.paragraph("wrong", colour="red")
+    assert said == ["  wrong"]
+
+
+def test_every_command_is_there_with_its_help():
+    for name in COMMANDS:
+        assert headroom(name, "--help").exit_code == 0
