@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from profiling_jobs.training.checks import CHECKS, TOO_LITTLE, Verdict
+from profiling_jobs.training.checks import CHECKS, TOO_LITTLE, CheckResult
 
 from .metadata import figures
 
 ABOUT = {
-    "enough_points": "Was enough measured for a model at all?",
-    "held_out_error": "How far off is it on values that were left out?",
-    "abnormal_found": "Are abnormal latencies still called abnormal when they are left out?",
-    "interval_coverage": "Do its 90 % intervals hold what was left out, as often as they should?",
-    "not_worse_than_naive": "Is the forecast no worse than the better naive one, on the newest horizons?",
-    "monotone": "Do more executors never sustain less, and does latency never fall as the load grows?",
-    "comes_back": "Does the job come back from the failures that are promised?",
-    "agrees_with_live": "Does the live job still show the capacities that were profiled?",
-    "agrees_with_drills": "Do the last drills come out as the model, without having seen them, foretells?",
+    "enough_points": "Enough was measured for a model.",
+    "held_out_error": "Values that were left out are predicted well.",
+    "abnormal_found": "Abnormal latencies are still called abnormal when they are left out.",
+    "interval_coverage": "The 90 % intervals hold what was left out as often as they should.",
+    "not_worse_than_naive": "The forecast is no worse than the better naive one, on the newest horizons.",
+    "monotone": "More executors never sustain less, and latency never falls as the load grows.",
+    "comes_back": "The job comes back from the failures that are promised.",
+    "agrees_with_live": "The live job still shows the capacities that were profiled.",
+    "agrees_with_drills": "The last drills recovered as a model without them predicts.",
 }
 
 
@@ -35,30 +35,26 @@ def specs(kind: str) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def results(verdicts: Sequence[Verdict], *, job: str) -> list[dg.AssetCheckResult]:
-    """How they came out."""
+def evaluated(results: Sequence[CheckResult], *, job: str) -> list[dg.AssetCheckResult]:
+    """The results of those that had enough data."""
+    warn, error = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
     return [
         dg.AssetCheckResult(
-            check_name=verdict.name,
-            passed=verdict.outcome == "passed",
-            severity=dg.AssetCheckSeverity.WARN
-            if verdict.outcome == "warned"
-            else dg.AssetCheckSeverity.ERROR,
-            description=f"{job}: {verdict.said}",
-            metadata={
-                "job": dg.MetadataValue.text(job),
-                **figures(value=verdict.value, bound=verdict.bound),
-            },
+            check_name=one.name,
+            passed=one.outcome == "passed",
+            severity=warn if one.outcome == "warned" else error,
+            description=f"{job}: {one.said}",
+            metadata={"job": dg.MetadataValue.text(job), **figures(value=one.value, bound=one.bound)},
         )
-        for verdict in verdicts
-        if verdict.outcome != TOO_LITTLE
+        for one in results
+        if one.outcome != TOO_LITTLE
     ]
 
 
-def table(verdicts: Sequence[Verdict]) -> str:
+def table(results: Sequence[CheckResult]) -> str:
     """All results as Markdown."""
     lines = ["| check | outcome | found | to make it firm |", "|---|---|---|---|"]
-    for one in verdicts:
+    for one in results:
         cells = (one.name.replace("_", " "), f"**{one.outcome}**", one.said, one.needs)
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)

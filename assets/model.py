@@ -1,4 +1,4 @@
-"""Stage 3, model: what will arrive, what is sustained, how late are records, how long is the job down?
+"""Stage 3, model: the load to come, capacity, latency and downtime.
 
 Each asset fits one model from everything that is known, checks it, and registers it; it is in charge only if
 no check failed, and provisional if a check had too little data.
@@ -20,7 +20,8 @@ from profiling_jobs.explain import recovery_outlook
 from profiling_jobs.training import fitting
 from profiling_jobs.training.checks import TOO_LITTLE, Drilled, Evidence, against_drills, failed
 from profiling_jobs.training.model_documents import Document, model_name, rebuilt
-from profiling_jobs.training.promoting import Made, Purpose, Room, refit
+from profiling_jobs.training.promoting import Made, TrainingContext, refit
+from profiling_jobs.training.training_data import Purpose
 
 from . import checks, plots
 from .metadata import labelled
@@ -38,21 +39,17 @@ MEASURED: Any = NEWS & ~dg.AutomationCondition.any_deps_missing()
 """The same, and a search is over: until then a point that it has asked for is missing."""
 DAILY: Any = dg.AutomationCondition.cron_tick_passed("23 3 * * *")
 DAILY = DAILY.since_last_handled() & ~dg.AutomationCondition.in_progress()
-"""What the live job has shown has no run of its own; at night somebody looks at it."""
+"""Live measurements come without a run of their own: they are used once a night."""
 AUTOMATED = "dagster/from_automation_condition"
 """Tag of the runs that an automation condition has launched."""
 POINTS = dg.AssetDep("profiling_points", partition_mapping=ByJob())
 
 
 class Modelling(Protocol):
-    """What the pipeline knows of jobs and registries."""
+    """The jobs' settings and the registry, as the pipelines provide them."""
 
-    def purpose(self, job: str, store: Store) -> Purpose:
-        """What the models of this job are for."""
-
-    def room(self, store: Store) -> Room:
-        """Where models are made."""
-
+    def purpose(self, job: str, store: Store) -> Purpose: ...
+    def context(self, store: Store) -> TrainingContext: ...
     def page(self, name: str, version: int) -> str:
         """Where MLflow shows this version."""
 
@@ -86,14 +83,13 @@ workload_model = _model(
     "workload",
     deps=["workload_history"],
     when=NEWS,
-    description="What will arrive until a failure of now would be worked off: a forecast with its band.",
+    description="Forecast of the arriving records/s for as long as a decision looks ahead, with its band.",
 )
 capacity_model = _model(
     "capacity",
     deps=[POINTS],
     when=MEASURED | DAILY,
-    description="How many records per second the job keeps up with at each scale-out, and what a batch "
-    "costs.",
+    description="Records/s that the job sustains at each scale-out, and the overhead of a batch.",
 )
 latency_model = _model(
     "latency",
@@ -107,8 +103,7 @@ recovery_model = _model(
     "recovery",
     deps=["failure_drills", "capacity_model"],
     when=NEWS | DAILY,
-    description="How long the job is down after each kind of failure or change, learnt from drills and real "
-    "events.",
+    description="Downtime after each kind of failure or change of size, from drills and real events.",
 )
 
 
@@ -124,10 +119,10 @@ def fitted(
         raise dg.Failure(
             "the checks run when the model is fitted: materialize the asset", allow_retries=False
         )
-    job = context.partition_key
+    job, name = context.partition_key, f"{kind}_model"
     try:
         purpose = modelling.purpose(job, store)
-        made = refit(kind, purpose, modelling.room(store), draw=DRAWN[kind], run_id=context.run.run_id)
+        made = refit(kind, purpose, modelling.context(store), draw=DRAWN[kind], run_id=context.run.run_id)
     except HeadroomError as error:
         raise dg.Failure(description=str(error), allow_retries=isinstance(error, NotReady)) from error
     (context.log.info if made.promoted else context.log.warning)(made.said)
@@ -135,90 +130,79 @@ def fitted(
         optional = kind == "latency" and purpose.latency_bound_ms is None
         if not optional and AUTOMATED not in context.run.tags:
             raise dg.Failure(made.said, allow_retries=False)
-        return dg.AssetObservation(f"{kind}_model", partition=job, metadata=labelled({"said": made.said}))
-    values = of_model(made) | beside(made, purpose)
-    if made.version is not None:
-        values["mlflow"] = modelling.page(model_name(job, kind), made.version)
-    metadata = labelled(values) | {"checks": dg.MetadataValue.md(checks.table(made.verdicts))}
-    return dg.MaterializeResult(
-        f"{kind}_model", metadata=metadata, check_results=checks.results(made.verdicts, job=job)
-    )
-
-
-def of_model(made: Made) -> dict[str, Any]:
-    """The figures of a refit by their agreed names."""
-    values: dict[str, Any] = {
+        return dg.AssetObservation(name, partition=job, metadata=labelled({"said": made.said}))
+    values = {
         "said": made.said,
         "promoted": made.promoted,
-        "checks_failed": len(failed(made.verdicts)),
-        "checks_warned": sum(verdict.outcome == "warned" for verdict in made.verdicts),
-        "checks_too_little_data": sum(verdict.outcome == TOO_LITTLE for verdict in made.verdicts),
+        "checks_failed": len(failed(made.checks)),
+        "checks_warned": sum(one.outcome == "warned" for one in made.checks),
+        "checks_too_little_data": sum(one.outcome == TOO_LITTLE for one in made.checks),
+        **made.document["figures"],
+        "model_version": made.version,
+        "champion_version": made.champion,
+        "picture": made.picture,
+        "mlflow": modelling.page(model_name(job, kind), made.version or 0),
+        **_drills_and_downtimes(made, made.document),
     }
-    if made.champion is not None:
-        values["champion_version"] = made.champion
-    if isinstance(made.document, Unknown):
-        return values
-    names = {"peak_rps": "forecast_peak_rps"}
-    figures = {names.get(name, name): value for name, value in made.document["figures"].items()}
-    return values | figures | {"model_version": made.version, "picture": made.picture}
+    metadata = labelled(values) | {"checks": dg.MetadataValue.md(checks.table(made.checks))}
+    return dg.MaterializeResult(name, metadata=metadata, check_results=checks.evaluated(made.checks, job=job))
 
 
-def beside(made: Made, purpose: Purpose) -> dict[str, Any]:
-    """What is shown beside the picture that is registered: how drills came out, and downtimes."""
-    if isinstance(made.document, Unknown) or made.kind not in ("capacity", "recovery"):
+def _drills_and_downtimes(made: Made, document: Document) -> dict[str, Any]:
+    """What is shown beside the plot that is registered."""
+    if made.kind not in ("capacity", "recovery"):
         return {}
-    found = drilled(made.document, made.evidence)
+    purpose, found = made.evidence.purpose, drilled(document, made.evidence)
     values: dict[str, Any] = {"drills": len(found)}
     if found:
         values["drill_error"] = sum(one.error for one in found) / len(found)
         values["drills_picture"] = plots.drills(found, job=made.job, target_s=purpose.target_s)
-    if made.kind == "recovery":
-        model = rebuilt(made.document, kind="recovery")
-        if isinstance(model, DowntimeModel):
-            values["downtime_picture"] = plots.downtime(model, job=made.job, kinds=purpose.failure_kinds)
+    model = rebuilt(document, kind=made.kind)
+    if isinstance(model, DowntimeModel):
+        values["downtime_picture"] = plots.downtime(model, job=made.job, kinds=purpose.failure_kinds)
     return values
 
 
 def drilled(document: Document, evidence: Evidence) -> tuple[Drilled, ...]:
-    """The last drills beside what this document foretells of them."""
-    capacity, engine = evidence.own(document)
+    """The last drills beside what this document predicts of them."""
+    capacity, engine = evidence.of_document(document)
     if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
         return ()
     since_s = document["figures"].get("slower_since_s", -math.inf)
     return against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
 
 
-# --------------------------------------------------------------- the picture that is registered with a model
+# ------------------------------------------------------------------- the plot that is registered with a model
 
 
-def draw_workload(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+def draw_workload(document: Document, evidence: Evidence) -> bytes:
     """The forecast."""
     model = rebuilt(document, kind="workload")
     if isinstance(evidence.arrivals, Unknown) or not isinstance(model, Forecaster):
         return b""
     history = fitting.coarser(evidence.arrivals, step_s=model.step_s)
-    return plots.forecast(model, job=purpose.job, history=history)
+    return plots.forecast(model, job=evidence.purpose.job, history=history)
 
 
-def draw_capacity(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+def draw_capacity(document: Document, evidence: Evidence) -> bytes:
     """The curve."""
-    capacity, _ = evidence.own(document)
+    capacity, _ = evidence.of_document(document)
     if isinstance(capacity, Unknown):
         return b""
-    return plots.capacity(capacity, job=purpose.job, candidates=purpose.candidates)
+    return plots.capacity(capacity, job=evidence.purpose.job, candidates=evidence.purpose.candidates)
 
 
-def draw_latency(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+def draw_latency(document: Document, evidence: Evidence) -> bytes:
     """Latency over utilisation."""
     model = rebuilt(document, kind="latency")
     if not isinstance(model, LatencyModel):
         return b""
-    return plots.latency(model, job=purpose.job, bound_ms=purpose.latency_bound_ms)
+    return plots.latency(model, job=evidence.purpose.job, bound_ms=evidence.purpose.latency_bound_ms)
 
 
-def draw_recovery(purpose: Purpose, document: Document, evidence: Evidence) -> bytes:
+def draw_recovery(document: Document, evidence: Evidence) -> bytes:
     """Recovery against scale-out where capacity is known, and downtimes otherwise."""
-    model = rebuilt(document, kind="recovery")
+    model, purpose = rebuilt(document, kind="recovery"), evidence.purpose
     if not isinstance(model, DowntimeModel):
         return b""
     load = recovery_outlook.rate_rps(evidence.forecaster, evidence.capacity, purpose.candidates)
@@ -243,8 +227,7 @@ def draw_recovery(purpose: Purpose, document: Document, evidence: Evidence) -> b
     )
 
 
-Draw = Callable[[Purpose, Document, Evidence], bytes]
-DRAWN: dict[str, Draw] = {
+DRAWN: dict[str, Callable[[Document, Evidence], bytes]] = {
     "workload": draw_workload,
     "capacity": draw_capacity,
     "latency": draw_latency,

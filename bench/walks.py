@@ -48,7 +48,7 @@ from pipelines.settings import loading
 from pipelines.settings.schema import Settings
 from profiling_jobs.control_loop.evaluation import evaluate
 from profiling_jobs.training.model_documents import Document
-from profiling_jobs.training.promoting import Room, refit
+from profiling_jobs.training.promoting import TrainingContext, refit
 
 from . import Figure
 
@@ -150,7 +150,7 @@ class Round:
         drill = {"scale_outs": [2], "rates_rps": [BEFORE_RPS]}
         self.order("drill", **drill)
         purpose = modelling.purpose(JOB, job)
-        room = Room(self.world.store, MemoryRegistry(), self.folder)
+        room = TrainingContext(self.world.store, MemoryRegistry(), self.folder)
         for kind in ("capacity", "workload", "latency", "recovery"):
             with traced(self.walks["refit"] if kind == "capacity" else Walk()):
                 made = refit(kind, purpose, room, draw=DRAWN[kind])

@@ -1,10 +1,10 @@
-"""What would people rather look at than read? One function per picture; each returns a PNG."""
+"""Plots for the pages of Dagster and MLflow: one function per plot, each returns a PNG."""
 
-from ..pictures.sparkline import sparkline
 from .capacity import capacity
 from .forecast import forecast
 from .latency import latency
 from .recovery import downtime, drills, recovery
+from .sparkline import sparkline
 from .timeline import timeline
 
 __all__ = ["capacity", "latency", "recovery", "downtime", "drills", "forecast", "timeline", "sparkline"]

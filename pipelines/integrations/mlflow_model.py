@@ -157,17 +157,10 @@ def _figures(found: Mapping[str, float]) -> str:
 
     order = {name: number for number, name in enumerate(KEYS)}
     lines = []
-    for name, value in sorted(
-        found.items(), key=lambda one: (order.get(_agreed(one[0]), len(order)), one[0])
-    ):
+    for name, value in sorted(found.items(), key=lambda one: (order.get(one[0], len(order)), one[0])):
         said = f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"
-        lines.append(f"- `{name}` **{said}** {KEYS.get(_agreed(name), '')}".rstrip())
+        lines.append(f"- `{name}` **{said}** {KEYS.get(name, '')}".rstrip())
     return "\n".join(lines)
-
-
-def _agreed(name: str) -> str:
-    """What the assets call it."""
-    return "forecast_peak_rps" if name == "peak_rps" else name
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:

@@ -1,7 +1,6 @@
-"""What are the models of a job for, and where are they kept? The resource of the model stage.
+"""Resource of the model stage: what the models of a job are for, and the registry that keeps them.
 
-`[job.NAME]` and `[mlflow]` in, what `profiling_jobs.training.promoting` asks for out. Nothing is opened
-before it is used, and importing this costs nothing.
+Nothing is opened before it is used, and importing this costs nothing.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ import dagster as dg
 
 from models.errors import Misconfigured
 from models.ports import Store
-from profiling_jobs.training.promoting import Purpose, Room
+from profiling_jobs.training.promoting import TrainingContext
+from profiling_jobs.training.training_data import Purpose
 
 from ..environments import batch_tasks
 from ..settings import job_plans, loading
-from ..settings import job_plans as job_loop
 from ..settings.schema import JobSettings, Settings
 
 if TYPE_CHECKING:
     from models.ports import Registry
 
 
-def purpose(name: str, job: JobSettings, *, tasks: int | None = None, seed: int = 0) -> Purpose:
+def purpose(name: str, job: JobSettings, *, tasks: int | None = None) -> Purpose:
     """What decisions will ask of the models of this job."""
-    control = job_loop.control_settings(name, job, tasks=tasks)
+    control = job_plans.control_settings(name, job, tasks=tasks)
     return Purpose(
         job=name,
         horizon_s=control.horizon_s,
@@ -39,12 +38,11 @@ def purpose(name: str, job: JobSettings, *, tasks: int | None = None, seed: int 
         trigger_s=job.trigger_s,
         tasks=tasks,
         latency_bound_ms=job.latency_bound_ms,
-        seed=seed,
     )
 
 
 class Modelling:
-    """The jobs of one headroom.toml and their registry."""
+    """The jobs of one headroom.toml and their registry. `page`: address of MLflow's pages, if they run."""
 
     def __init__(self, settings: Settings, folder: Path, registry: Registry, *, page: str = "") -> None:
         self._settings, self._folder, self._registry, self._page = settings, folder, registry, page
@@ -56,8 +54,8 @@ class Modelling:
         tasks = batch_tasks.if_known(batch_tasks.known(store, job))
         return purpose(job, self._settings.jobs[job], tasks=tasks)
 
-    def room(self, store: Store) -> Room:
-        return Room(store, self._registry, self._folder)
+    def context(self, store: Store) -> TrainingContext:
+        return TrainingContext(store, self._registry, self._folder)
 
     def page(self, name: str, version: int) -> str:
         from ..integrations.mlflow_registry import MlflowRegistry
@@ -78,9 +76,5 @@ class ModellingResource(dg.ConfigurableResource[Modelling]):
 
         settings, folder = loading.in_force(Path(self.file), environment=os.environ), Path(self.folder)
         address = self.page or settings.mlflow.tracking_uri or ""
-        return Modelling(
-            settings,
-            folder,
-            MlflowRegistry.of(settings.mlflow, folder),
-            page=address if address.startswith("http") else "",
-        )
+        page = address if address.startswith("http") else ""
+        return Modelling(settings, folder, MlflowRegistry.of(settings.mlflow, folder), page=page)

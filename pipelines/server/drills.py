@@ -61,7 +61,7 @@ def known_models(
         return None
     if isinstance(downtime, Unknown):
         downtime = DowntimeModel.fit(
-            training_data.lessons(store.events(name), capacity=capacity, engine=engine)
+            training_data.downtimes(store.events(name), capacity=capacity, engine=engine)
         )
     return Models(capacity, downtime, engine.overhead_s, limit, job.trigger_s)
 

@@ -17,7 +17,7 @@ from models.workload import Forecaster
 
 from ..experiments import drill_prediction
 from ..telemetry.batch_costs import EngineInputs
-from ..training.training_data import foretelling
+from ..training.training_data import prediction_models
 
 MOST_SIZES = 14  # judgement: more marks cannot be told apart, and each costs some ten milliseconds
 LEAST_BAND_S = 3.0  # judgement: lag of a healthy job whose batches are short
@@ -58,7 +58,7 @@ def recoveries(
             return needed
     assert isinstance(capacity, CapacityModel)
     assert isinstance(engine, EngineInputs)
-    models = foretelling(capacity, engine, downtime)
+    models = prediction_models(capacity, engine, downtime)
     batch_s = max(engine.trigger_s, *engine.overhead_s.values())
 
     def one(kind: str, size: int) -> Interval | Unknown:

@@ -1,19 +1,14 @@
-"""What does a batch cost, beside the time for its records?
+"""The overhead of a batch: what it costs beside the time for its records.
 
     seconds = o + n / T        over batches that came back to back, small ones and full ones
 
-fitted by least squares twice, the second time without the batches that are far off (executors that warmed
-up, a pause of the machine). A limit N per batch then sustains T' = N / (o + N / T), which is what probes
-measure; predictions in the batch form want T itself (`bare_capacity_rps`).
+Fitted by least squares twice, the second time without the batches that are far off (executors that warmed up,
+a pause of the machine). Probes measure T', the rate that full batches of N records sustain; models.optimise
+steps batches with the bare T:
 
-How does the job read its input, as far as decisions have to know?
+    T' = N / (o + N / T)       1/T = 1/T' − o/N
 
-Profiling measures T', the rate that full batches of N records sustain, and o, what a batch costs beside its
-records; `models.optimise` steps batches and wants the bare T:
-
-    1/T = 1/T' − o(s)/N
-
-Kept beside the capacity model, because both come from the same probes: N is the limit under which they ran.
+`EngineInputs` are kept beside the capacity model, because both come from the same probes.
 """
 
 from __future__ import annotations
@@ -21,12 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from models.optimise.engine import BatchEngine
-from models.quantities import Interval, Json, Misuse, Unknown
+from models.quantities import Interval, Misuse, Unknown
 
 FEWEST = 6  # judgement
 SPREAD = 1.5  # judgement: largest over smallest batch, below which overhead and records cannot be told apart
@@ -98,7 +93,7 @@ def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records:
 
 
 class PredictsCapacity(Protocol):
-    """Anything that knows what a scale-out sustains."""
+    """A capacity model."""
 
     def predict(self, scale_out: int) -> Interval | Unknown: ...
 
@@ -107,6 +102,7 @@ class PredictsCapacity(Protocol):
 class EngineInputs:
     """Overhead of a batch per scale-out, the limit and the trigger under which it was profiled."""
 
+    schema: ClassVar[int] = 1
     overhead_s: Mapping[int, float]
     limit_records: float = math.inf
     trigger_s: float = 0.0
@@ -124,26 +120,6 @@ class EngineInputs:
             trigger_s=self.trigger_s if trigger_s is None else trigger_s,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON, infinities as models.codec writes them."""
-        return {
-            "schema": 1,
-            "overhead_s": {str(size): float(seconds) for size, seconds in self.overhead_s.items()},
-            "limit_records": float(self.limit_records),
-            "trigger_s": float(self.trigger_s),
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> EngineInputs:
-        """What `to_json` wrote."""
-        if data.get("schema") != 1:
-            raise Misuse("data", f"must be engine inputs of schema 1, got {data.get('schema')!r}")
-        return cls(
-            {int(size): float(seconds) for size, seconds in data["overhead_s"].items()},
-            float(data["limit_records"]),
-            float(data["trigger_s"]),
-        )
-
 
 @dataclass(frozen=True)
 class BareCapacity:
@@ -153,7 +129,7 @@ class BareCapacity:
     inputs: EngineInputs
 
     def predict(self, scale_out: int) -> Interval | Unknown:
-        """How fast are the records of a batch worked off there?"""
+        """The bare rate of the records in a batch."""
         found = self.sustained.predict(scale_out)
         if isinstance(found, Unknown):
             return found

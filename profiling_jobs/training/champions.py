@@ -1,11 +1,11 @@
-"""Which models are in charge of a job, also while the registry does not answer?
+"""The models in charge of a job, as files that evaluations read also while the registry is away.
 
-Promotion writes each champion beside the store, `champions/JOB/KIND.json`, and ticks read only that:
+Promotion writes each champion to `champions/JOB/KIND.json`:
 
     {"schema": 1, "name": "orders.capacity", "version": 3, "digest": "sha256:…", "document": {…}}
 
-The digest is over name, version and document, so a damaged file, half a file, or another job's file is never
-taken for a model. What cannot be used is Unknown with what to do, and control holds; numpy is all it needs.
+The digest is over name, version and document, so that a damaged file or another job's file is never taken for
+a model. What cannot be used is Unknown with what to do, and decisions hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from models.capacity import CapacityModel
-from models.codec import dumps, loads
+from models.codec import dumps, from_json, loads
 from models.control import Models
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, Unsafe
@@ -43,8 +43,7 @@ from .model_documents import (
 
 FOLDER = "champions"
 SCHEMA = 1
-_AGAIN = "promote the champion again, which writes it anew"
-_WANTED = {
+WANTED = {
     "workload": "fit the workload model",
     "capacity": "profile the job",
     "latency": "profile the job",
@@ -54,11 +53,11 @@ _WANTED = {
 
 @dataclass(frozen=True)
 class Champions:
-    """The models in charge of one job; each may be Unknown, and then what depends on it is held."""
+    """The models in charge of one job; what depends on one that is Unknown is held."""
 
     job: str
     forecaster: Forecaster | Unknown
-    """Freshly read: it has seen the rates up to `forecaster_until_s`, `update` it with what came since."""
+    """It knows the rates up to `forecaster_until_s`; `update` it with later ones."""
     capacity: CapacityModel | Unknown
     """What is sustained, overhead included: T', as profiling measures it."""
     latency: LatencyModel | Unknown
@@ -80,19 +79,28 @@ class Champions:
         versions: dict[str, int] = {}
         for kind in KINDS:
             kept = exported(folder, job, kind)
-            model = kept if isinstance(kept, Unknown) else rebuilt(kept.document, kind=kind)
-            if isinstance(model, Unknown) and not isinstance(kept, Unknown):
-                model = Unknown(f"{kept.name} version {kept.version}: {model.reason}")
-            found[kind] = model
-            if not isinstance(kept, Unknown) and not isinstance(model, Unknown):
-                documents[kind], versions[kind] = kept.document, kept.version
+            if isinstance(kept, Unknown):
+                found[kind] = kept
+                continue
+            model = rebuilt(kept.document, kind=kind)
+            if isinstance(model, Unknown):
+                found[kind] = Unknown(f"{kept.name} version {kept.version}: {model.reason}")
+                continue
+            found[kind], documents[kind], versions[kind] = model, kept.document, kept.version
+        engine = found["capacity"]
+        if "capacity" in documents:
+            engine = Unknown(
+                f"{model_name(job, 'capacity')} does not say what a batch costs: profile the job"
+            )
+            if (data := documents["capacity"].get("engine")) is not None:
+                engine = from_json(EngineInputs, data)
         return cls(
             job=job,
             forecaster=found["workload"],
             capacity=found["capacity"],
             latency=found["latency"],
             downtime=found["recovery"],
-            engine=_engine(job, found["capacity"], documents.get("capacity")),
+            engine=engine,
             versions=versions,
             trained_on={kind: dict(d.get("trained_on", {})) for kind, d in documents.items()},
             figures={kind: dict(d.get("figures", {})) for kind, d in documents.items()},
@@ -111,7 +119,7 @@ class Champions:
 
     @property
     def forecaster_until_s(self) -> float | Unknown:
-        """Up to when has the forecaster seen rates already?"""
+        """The end of the rates that the forecaster knows."""
         until = self.trained_on.get("workload", {}).get("to_s")
         return (
             Unknown("the workload model does not say until when it was trained") if until is None else until
@@ -144,81 +152,80 @@ class Exported:
 
 
 def path_of(folder: Path, job: str, kind: str) -> Path:
-    """Where the champion of this kind lies in the `.headroom` folder."""
+    """The file of this champion in the `.headroom` folder."""
     return folder / FOLDER / job / f"{known(kind)}.json"
 
 
-def export(folder: Path, job: str, name: str, version: int, document: Document) -> Path:
-    """Put a model in charge: durable when it returns, whole or not at all. `name` is the kind.
+def export(folder: Path, job: str, kind: str, version: int, document: Document) -> Path:
+    """Put a model in charge: durable when it returns, whole or not at all.
 
     A document that could not be loaded again, or failed a check, is refused, and the old champion stays.
     """
-    model = rebuilt(document, kind=name)
-    if isinstance(model, Unknown):
-        raise Unsafe(f"{model_name(job, name)} version {version} is not put in charge: {model.reason}")
-    if why := failed_checks(document):
-        raise Unsafe(f"{model_name(job, name)} version {version} is not put in charge: {'; '.join(why)}")
-    body = {"name": model_name(job, name), "version": int(version), "document": document}
-    path = path_of(folder, job, name)
+    name = model_name(job, kind)
+    _refuse_unfit(name, version, kind, document)
+    body = {"name": name, "version": int(version), "document": document}
+    path = path_of(folder, job, kind)
     _write(path, dumps("champion", {"schema": SCHEMA, **body, "digest": digest(body)}))
     return path
 
 
 def exported(folder: Path, job: str, kind: str) -> Exported | Unknown:
-    """What the file of a champion holds, or why it cannot be used."""
+    """The champion's file, or why it cannot be used."""
     path, name = path_of(folder, job, kind), model_name(job, kind)
+
+    def unusable(why: str) -> Unknown:
+        return Unknown(f"the champion {path} {why}: promote the champion again, which writes it anew")
+
     try:
-        text = path.read_text(encoding="utf-8")
+        data = loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Unknown(f"{name} has no champion yet: {_WANTED[kind]}")
+        return Unknown(f"{name} has no champion yet: {WANTED[kind]}")
     except (OSError, UnicodeDecodeError) as unreadable:
-        return Unknown(f"the champion {path} cannot be read ({unreadable}): {_AGAIN}")
-    try:
-        data = loads(text)
+        return unusable(f"cannot be read ({unreadable})")
     except (ValueError, RecursionError) as broken:
-        return Unknown(f"the champion {path} is damaged ({broken}): {_AGAIN}")
+        return unusable(f"is damaged ({broken})")
     if not isinstance(data, dict):
-        return Unknown(f"the champion {path} is damaged (no object): {_AGAIN}")
+        return unusable("is damaged (no object)")
     if (wrong := schema_refused(data.get("schema"), what=f"the champion {path}", reads=SCHEMA)) is not None:
         return wrong
     body = {key: data.get(key) for key in ("name", "version", "document")}
     if data.get("digest") != digest(body):
-        return Unknown(f"the champion {path} was changed or damaged (its digest differs): {_AGAIN}")
+        return unusable("was changed or damaged (its digest differs)")
     if body["name"] != name:
-        return Unknown(f"the champion {path} is that of {body['name']}, not of {name}: {_AGAIN}")
+        return unusable(f"is that of {body['name']}, not of {name}")
     if type(body["version"]) is not int or body["version"] < 1 or not isinstance(body["document"], Mapping):
-        return Unknown(f"the champion {path} has no version or no document: {_AGAIN}")
+        return unusable("has no version or no document")
     return Exported(name, body["version"], body["document"])
 
 
 def promote(registry: Registry, folder: Path, *, job: str, kind: str, version: int) -> Path:
-    """Make a version the champion: in the registry, and in the file that ticks read.
+    """Make a version the champion: in the registry, and in the file that evaluations read.
 
     What could not be loaded again, failed a check or was never checked is refused before anything is changed.
-    When it is interrupted between the two, `refresh` finishes it: before a refit, or as the owner starts.
+    When it is interrupted between the two, `refresh` completes it: before a refit, or when the server starts.
     """
     name = model_name(job, kind)
     kept = registry.load(name, version=version)
     if isinstance(kept, Unknown):
         raise Misconfigured(f"{name} version {version}", kept.reason)
-    model = rebuilt(kept.document, kind=kind)
-    if isinstance(model, Unknown):
-        raise Unsafe(f"{name} version {version} is not put in charge: {model.reason}")
-    if why := _unfit(kept.document):
-        raise Unsafe(f"{name} version {version} is not put in charge: {why}")
+    _refuse_unfit(name, version, kind, kept.document)
+    if not kept.document.get("checks"):
+        raise Unsafe(f"{name} version {version} is not put in charge: it was never checked, fit it again")
     registry.promote(name, version)
     return export(folder, job, kind, version, kept.document)
 
 
 def refresh(registry: Registry, folder: Path, job: str) -> tuple[str, ...]:
-    """Write the files that are missing, damaged, or not of the registry's champion; which kinds were.
+    """Write the files that are missing, damaged, or not of the registry's champion; the kinds that were.
 
-    A version that somebody has made champion in the registry, past the checks, stays without effect.
+    A champion of the registry that failed a check or was never checked has no effect.
     """
     done = []
     for kind in KINDS:
         champion = registry.load(model_name(job, kind))
-        if isinstance(champion, Unknown) or _unfit(champion.document):
+        if isinstance(champion, Unknown):
+            continue
+        if not champion.document.get("checks") or failed_checks(champion.document):
             continue
         there = exported(folder, job, kind)
         if isinstance(there, Unknown) or there.version != champion.version:
@@ -227,19 +234,11 @@ def refresh(registry: Registry, folder: Path, job: str) -> tuple[str, ...]:
     return tuple(done)
 
 
-def _unfit(document: Document) -> str:
-    """Why a registered version may not be in charge; empty when it may."""
-    if not document.get("checks"):
-        return "it was never checked, fit it again"
-    return "; ".join(failed_checks(document))
-
-
-def _engine(job: str, capacity: Any, document: Document | None) -> EngineInputs | Unknown:
-    if isinstance(capacity, Unknown):
-        return capacity
-    if document is None or "engine" not in document:
-        return Unknown(f"{model_name(job, 'capacity')} does not say what a batch costs: profile the job")
-    return EngineInputs.from_json(document["engine"])
+def _refuse_unfit(name: str, version: int, kind: str, document: Document) -> None:
+    model = rebuilt(document, kind=kind)
+    why = model.reason if isinstance(model, Unknown) else "; ".join(failed_checks(document))
+    if why:
+        raise Unsafe(f"{name} version {version} is not put in charge: {why}")
 
 
 def _write(path: Path, text: str) -> None:
@@ -252,9 +251,8 @@ def _write(path: Path, text: str) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
-        except BaseException:
+        finally:
             Path(partial).unlink(missing_ok=True)
-            raise
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -1,20 +1,17 @@
-"""The checks of each kind of model; one that fails keeps the old champion in charge (verdicts).
+"""The checks that a model has to pass before it is in charge.
 
-workload    enough_points  held_out_error  interval_coverage  not_worse_than_naive
-capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_live
-            agrees_with_drills
-latency     enough_points  abnormal_found  interval_coverage  monotone
-recovery    enough_points  held_out_error  interval_coverage  comes_back  agrees_with_drills
-
-What is said of a model before it may take charge, and what holds for every kind of model?
+    workload    enough_points  held_out_error  interval_coverage  not_worse_than_naive
+    capacity    enough_points  held_out_error  interval_coverage  monotone  agrees_with_live
+                agrees_with_drills
+    latency     enough_points  abnormal_found  interval_coverage  monotone
+    recovery    enough_points  held_out_error  interval_coverage  comes_back  agrees_with_drills
 
 The outcome of a check:
 
-    passed            it was checked against enough data, and holds
-    warned            the same, and a person should know what was found
-    too little data   it could not be checked; the model may be used, but is provisional: `needs` says what to
-                      measure to make it firm
-    failed            the model is refused
+    passed            there was enough data, and the model agrees with it
+    warned            the same, but with a finding that a person should know
+    too little data   the model may be used, but is provisional; `needs` says what to measure to make it firm
+    failed            the model is refused, and the old champion stays in charge
 
 Counts are compared with what chance allows a calibrated model: k of n inside a 90 % interval fails when a
 binomial with 0.9 has so few with a probability below CHANCE, so that one bad day does not condemn a model.
@@ -25,21 +22,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from models.capacity import CapacityModel
+from models.codec import from_json
 from models.downtime import DowntimeModel
-from models.latency import LatencyModel
 from models.quantities import Interval, Misuse, Unknown, counted, executors
 from models.series import Grid
 from models.workload import Forecaster
 
 from ..experiments import drill_prediction
 from ..telemetry.batch_costs import EngineInputs
-from . import fitting
+from .fitting import FEWEST_OF_A_KIND
 from .model_documents import Document, rebuilt
-from .training_data import Event, drills, foretelling, lessons
+from .training_data import Event, Purpose, downtimes, predictable, prediction_models
 
 TOO_LITTLE: Final = "too little data"
 Outcome = Literal["passed", "warned", "too little data", "failed"]
@@ -51,49 +48,52 @@ DRILL_LIMIT = 0.5  # judgement: so far off, an interval that holds them all says
 ENOUGH_DRILLS = 4  # judgement: downtimes of one kind scatter by a third; fewer prove nothing by their mean
 MOST_ERROR = 2.0  # of one drill, so that the mean stays one
 LAST_DRILLS = 8  # judgement: the job as it is now
+CAPACITY_ERROR = 0.15  # as the promised error of predicted recoveries on real Spark
+FORECAST_ERROR = 1.0  # of everything that arrived: more is a broken scale, and not a bursty load
+FORECAST_WARNING = 0.3  # judgement: the band is then so wide that executors are spent on it
+NAIVE_SHARE = 1.25  # judgement: what four horizons can tell apart
+NAIVE_SLACK = 0.01  # of the mean rate; judgement: smaller errors decide nothing
+COVERAGE_ERRORS = 2.0  # standard errors of as many values as there were horizons: steps hang together
+DOWNTIME_ERROR = 1.0  # judgement: a factor of two; downtimes of one kind differ by that (models.downtime)
+FEWEST_SIZES = 2  # one does not show how capacity rises
+GOOD_SIZES = 4  # from there on a form can be named (models.capacity.choice)
+GOOD_LATENCIES = 8  # judgement: four of each kind
+ENOUGH_ABNORMAL = 4
+MISS_WARNING = 0.25  # judgement: of the abnormal points, or false alarms among the normal ones
+ROUNDING = 1e-6
+GRID = 9  # utilisations between 0.1 and 0.95 at which latency must rise
 NO_CAPACITY = Unknown("there is no capacity model yet")
 NO_FORECASTER = Unknown("there is no workload model yet")
+NO_PURPOSE = Purpose("", 0.0, ())
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """The result of one check of one model. `value` and `bound`: what was compared, where it was a number."""
 
-    name: str
     outcome: Outcome
     said: str
     value: float | None = None
     bound: float | None = None
     needs: str = ""
     """With too little data: what to measure, for example `2 more drills of executor_kill`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        """What `to_json` wrote."""
-        return cls(**data)
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a model is held against, beside its own figures."""
+    """What a model is compared with, beside its own figures."""
 
-    candidates: Sequence[int] = ()
-    horizon_s: float = 0.0
-    failure_kinds: Sequence[str] = ()
+    purpose: Purpose = NO_PURPOSE
     events: Sequence[Event] = ()
     capacity: CapacityModel | Unknown = NO_CAPACITY
+    """Of the champion, as the next two; a capacity model is checked with its own engine."""
     engine: EngineInputs | Unknown = NO_CAPACITY
-    """Of the champion; a capacity model is judged with its own."""
     forecaster: Forecaster | Unknown = NO_FORECASTER
-    """The champion: the load that pictures are drawn at."""
     arrivals: Grid | Unknown = NO_FORECASTER
 
-    def own(self, document: Document) -> tuple[CapacityModel | Unknown, EngineInputs | Unknown]:
-        """What recoveries are foretold with: a capacity document's own, or the champion's."""
+    def of_document(self, document: Document) -> tuple[CapacityModel | Unknown, EngineInputs | Unknown]:
+        """Capacity and engine to predict recoveries with: a capacity document's own, or the champion's."""
         if document["kind"] != "capacity":
             return self.capacity, self.engine
         model = rebuilt(document, kind="capacity")
@@ -101,12 +101,12 @@ class Evidence:
             return NO_CAPACITY, NO_CAPACITY
         if "engine" not in document:
             return model, Unknown("what a batch costs is not known: profile the job")
-        return model, EngineInputs.from_json(document["engine"])
+        return model, from_json(EngineInputs, document["engine"])
 
 
 @dataclass(frozen=True)
 class Drilled:
-    """A drill that was lived through, and what a model that has not seen it says of it."""
+    """A drill, and what a model without it predicts of it."""
 
     kind: str
     scale_out: int
@@ -116,17 +116,52 @@ class Drilled:
 
     @property
     def error(self) -> float:
-        """Relative to what was measured; what never recovered, or was never to, is as wrong as can be."""
-        if math.isinf(self.measured_s) and math.isinf(self.predicted.mid):
-            return 0.0
+        """Relative to what was measured; MOST_ERROR where only one of the two is infinite."""
         if math.isinf(self.measured_s) or math.isinf(self.predicted.mid):
-            return MOST_ERROR
+            return 0.0 if self.measured_s == self.predicted.mid else MOST_ERROR
         return min(abs(self.predicted.mid - self.measured_s) / self.measured_s, MOST_ERROR)
 
 
-def failed(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Those that keep a model from taking charge."""
-    return tuple(v for v in verdicts if v.outcome == "failed")
+@dataclass(frozen=True)
+class Candidate:
+    """A fitted model with what it is compared with."""
+
+    model: Any
+    document: Document
+    evidence: Evidence
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        figures: Mapping[str, Any] = self.document["figures"]
+        return figures
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return self.evidence.purpose.candidates
+
+    @property
+    def failure_kinds(self) -> Sequence[str]:
+        return self.evidence.purpose.failure_kinds
+
+
+Check = Callable[[Candidate], CheckResult]
+Needs = Callable[[Candidate], str]
+"""What to measure so that values can be left out."""
+
+
+def run_checks(document: Document, evidence: Evidence) -> tuple[CheckResult, ...]:
+    """Every check of this document's kind."""
+    kind = str(document["kind"])
+    model = rebuilt(document, kind=kind)
+    if isinstance(model, Unknown):
+        raise Misuse("document", model.reason)
+    candidate = Candidate(model, document, evidence)
+    return tuple(replace(check(candidate), name=name) for name, check in CHECKS[kind].items())
+
+
+def failed(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
+    """Those that keep a model from being in charge."""
+    return tuple(one for one in results if one.outcome == "failed")
 
 
 def rare(inside: int, count: int) -> bool:
@@ -136,333 +171,287 @@ def rare(inside: int, count: int) -> bool:
     )
 
 
+# ------------------------------------------------------------------------------------- several kinds of model
+
+
+def _held_out_error(bound: float, what: str, needs: Needs) -> Check:
+    """Mean relative error of the values that were left out."""
+
+    def check(c: Candidate) -> CheckResult:
+        error = c.figures.get("held_out_error")
+        if error is None:
+            return CheckResult(TOO_LITTLE, f"there is too little to leave any {what} out", needs=needs(c))
+        said = f"{what}s that were left out were predicted with a mean error of {error:.1%}"
+        said += f"; at most {bound:.0%} is accepted"
+        return CheckResult("passed" if error <= bound else "failed", said, error, bound)
+
+    return check
+
+
+def _interval_coverage(what: str, needs: Needs) -> Check:
+    """Share of the values that were left out inside their intervals."""
+
+    def check(c: Candidate) -> CheckResult:
+        count = int(c.figures.get("held_out_count", 0))
+        if not count:
+            return CheckResult(TOO_LITTLE, f"there is too little to leave any {what} out", needs=needs(c))
+        inside = int(c.figures["held_out_inside"])
+        said = f"{inside} of {count} values of {what} that were left out lie in their 90 % interval"
+        if not rare(inside, count):
+            return CheckResult("passed", said, inside / count, LEVEL)
+        said += f"; chance alone makes it so few in less than {CHANCE:.0%} of all cases"
+        return CheckResult("failed", said, inside / count, LEVEL)
+
+    return check
+
+
 def against_drills(
     events: Sequence[Event], *, capacity: CapacityModel, engine: EngineInputs, since_s: float = -math.inf
 ) -> tuple[Drilled, ...]:
-    """The last drills, each foretold with downtimes that were learnt from all the others.
+    """The last drills, each predicted with downtimes that were learnt from all the others.
 
-    `since_s`: what was lived through before, was lived through by another job.
+    `since_s`: when the job became slower; drills before that are left out.
     """
     found = []
     events = [(event, details) for event, details in events if event.failed_at_s >= since_s]
-    taught = lessons(events, capacity=capacity, engine=engine)
-    for event, details in drills(events)[-LAST_DRILLS:]:
-        others = [told for told, (other, _) in zip(taught, events, strict=True) if other is not event]
-        models = foretelling(capacity, engine, DowntimeModel.fit(others))
+    learnt = downtimes(events, capacity=capacity, engine=engine)
+    for event, details in predictable(events)[-LAST_DRILLS:]:
+        others = [one for one, (other, _) in zip(learnt, events, strict=True) if other is not event]
+        models = prediction_models(capacity, engine, DowntimeModel.fit(others))
         said = drill_prediction.of_drill(models, event.kind, scale_out=event.scale_out, details=details)
         if not isinstance(said, Unknown) and event.recovery_s > 0.0:
             found.append(Drilled(event.kind, event.scale_out, event.failed_at_s, event.recovery_s, said))
     return tuple(found)
 
 
-Figures = Mapping[str, Any]
-Check = Callable[[Any, Document, Figures, Evidence], Verdict]
-Needs = Callable[[Any, Evidence], str]
-"""Model and evidence -> what to measure so that values can be left out."""
-
-
-def held_out_error(bound: float, what: str, needs: Needs) -> Check:
-    """Were the values that were left out foretold within this mean relative error?"""
-
-    def check(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-        error = figures.get("held_out_error")
-        if error is None:
-            return _nothing_left_out("held_out_error", what, needs(model, evidence))
-        said = f"{what}s that were left out were foretold with a mean error of {error:.1%}"
-        outcome: Outcome = "passed" if error <= bound else "failed"
-        return Verdict("held_out_error", outcome, f"{said}; at most {bound:.0%} is accepted", error, bound)
-
-    return check
-
-
-def interval_coverage(what: str, needs: Needs) -> Check:
-    """Do the intervals hold what was left out, as often as chance demands?"""
-
-    def check(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-        count = int(figures.get("held_out_count", 0))
-        if not count:
-            return _nothing_left_out("interval_coverage", what, needs(model, evidence))
-        inside = int(figures["held_out_inside"])
-        said = f"{inside} of {count} {what}s that were left out lie in their 90 % interval"
-        outcome: Outcome = "failed" if rare(inside, count) else "passed"
-        if outcome == "failed":
-            said += f"; chance alone makes it so few in less than {CHANCE:.0%} of all cases"
-        return Verdict("interval_coverage", outcome, said, inside / count, LEVEL)
-
-    return check
-
-
-def _nothing_left_out(name: str, what: str, needs: str) -> Verdict:
-    return Verdict(name, TOO_LITTLE, f"there is too little to leave any {what} out", needs=needs)
-
-
-def agrees_with_drills(model: Any, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    """Did the last drills recover as this model predicts?"""
-    name = "agrees_with_drills"
-    capacity, engine = evidence.own(document)
-    for needed in (capacity, engine):
-        if isinstance(needed, Unknown):
-            said = f"recoveries cannot be predicted: {needed.reason}"
-            return Verdict(name, TOO_LITTLE, said, needs="a profile of the job")
-    assert isinstance(capacity, CapacityModel)
-    assert isinstance(engine, EngineInputs)
-    since_s = figures.get("slower_since_s", -math.inf)
-    found = against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
+def _agrees_with_drills(c: Candidate) -> CheckResult:
+    capacity, engine = c.evidence.of_document(c.document)
+    if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
+        why = capacity if isinstance(capacity, Unknown) else engine
+        assert isinstance(why, Unknown)
+        said = f"recoveries cannot be predicted: {why.reason}"
+        return CheckResult(TOO_LITTLE, said, needs="a profile of the job")
+    since_s = c.figures.get("slower_since_s", -math.inf)
+    found = against_drills(c.evidence.events, capacity=capacity, engine=engine, since_s=since_s)
+    counts = {kind: sum(one.kind == kind for one in found) for kind in c.failure_kinds}
+    least = f" of {min(counts, key=lambda one: counts[one])}" if counts else ""
+    needs = f"{counted(max(0, ENOUGH_DRILLS - len(found)), 'more drill')}{least}"
     if not found:
-        return Verdict(
-            name, TOO_LITTLE, "there is no drill to compare with", needs=_more_drills(found, evidence)
-        )
+        return CheckResult(TOO_LITTLE, "there is no drill to compare with", needs=needs)
     error = sum(one.error for one in found) / len(found)
     inside = sum(one.predicted.low <= one.measured_s <= one.predicted.high for one in found)
     said = (
         f"mean error of the predicted recovery {error:.1%} over the last {counted(len(found), 'drill')}, "
         f"{inside} inside the 90 % interval; each was predicted by a model without it"
     )
-    far = error > DRILL_LIMIT and len(found) >= ENOUGH_DRILLS
+    few = len(found) < ENOUGH_DRILLS
     if error > DRILL_ERROR:
         said += f"; {DRILL_ERROR:.0%} is usual"
-    if error > DRILL_ERROR and (far or rare(inside, len(found))):
-        said += f", up to {DRILL_LIMIT:.0%} inside the intervals is accepted"
-        return Verdict(name, "failed", said, error, DRILL_ERROR)
-    if len(found) < ENOUGH_DRILLS:
-        return Verdict(name, TOO_LITTLE, said, error, DRILL_ERROR, needs=_more_drills(found, evidence))
-    return Verdict(name, "warned" if error > DRILL_ERROR else "passed", said, error, DRILL_ERROR)
+        if rare(inside, len(found)) or (error > DRILL_LIMIT and not few):
+            said += f", up to {DRILL_LIMIT:.0%} inside the intervals is accepted"
+            return CheckResult("failed", said, error, DRILL_ERROR)
+    if few:
+        return CheckResult(TOO_LITTLE, said, error, DRILL_ERROR, needs)
+    return CheckResult("warned" if error > DRILL_ERROR else "passed", said, error, DRILL_ERROR)
 
 
-def _more_drills(found: Sequence[Drilled], evidence: Evidence) -> str:
-    """So many of the promised kind that was drilled least."""
-    counts = {kind: sum(one.kind == kind for one in found) for kind in evidence.failure_kinds}
-    kind = f" of {min(counts, key=lambda one: counts[one])}" if counts else ""
-    more = ENOUGH_DRILLS - len(found)
-    return f"{counted(more, 'more drill')}{kind}"
+# -------------------------------------------------------------------------------------------------- workload
 
 
-CAPACITY_ERROR = 0.15  # as recoveries are promised to be foretold on real Spark
-FORECAST_ERROR = 1.0  # of everything that arrived: more is a broken scale, and not a bursty load
-FORECAST_WARNING = 0.3  # judgement: the band is then so wide that executors are spent on it
-NAIVE_SHARE = 1.25  # judgement: what four horizons can tell apart
-NAIVE_SLACK = 0.01  # of the mean rate; judgement: smaller errors decide nothing
-COVERAGE_ERRORS = 2.0  # standard errors of as many values as there were horizons: steps hang together
-DOWNTIME_ERROR = 1.0  # judgement: a factor of two; downtimes of one kind differ by that (downtime_priors)
-FEWEST_SIZES = 2  # one does not show how capacity rises
-GOOD_SIZES = 4  # from there on a form can be named (models.capacity.choice)
-GOOD_LATENCIES = 8  # judgement: four of each kind
-ENOUGH_ABNORMAL = 4
-MISS_WARNING = 0.25  # judgement: of the abnormal points, or false alarms among the normal ones
-ROUNDING = 1e-6
-GRID = 9  # utilisations between 0.1 and 0.95 at which latency must rise
+def _enough_arrivals(c: Candidate) -> CheckResult:
+    seen, horizon_s = int(c.figures["rates_seen"]), c.evidence.purpose.horizon_s
+    reach_s, enough = c.model.steps * c.model.step_s, 4 * c.model.steps
+    if reach_s < horizon_s * (1 - 1e-9):
+        said = f"it reaches {reach_s:.0f} s and decisions need {horizon_s:.0f} s: fit it again"
+        return CheckResult("failed", said, reach_s, horizon_s)
+    said = f"{seen} steps of {c.model.step_s:g} s were seen"
+    if seen >= enough:
+        return CheckResult("passed", said, seen, enough)
+    said += f", less than four horizons of {reach_s:.0f} s: the band is widened by a prior"
+    return CheckResult(TOO_LITTLE, said, seen, enough, _longer_history(c))
 
 
-def judged(document: Document, evidence: Evidence) -> tuple[Verdict, ...]:
-    """Every check of this document's kind."""
-    kind = str(document["kind"])
-    model = rebuilt(document, kind=kind)
-    if isinstance(model, Unknown):
-        raise Misuse("document", model.reason)
-    figures: Mapping[str, Any] = document["figures"]
-    return tuple(check(model, document, figures, evidence) for check in CHECKS[kind].values())
-
-
-def _enough_arrivals(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    seen, reach_s = int(figures["rates_seen"]), model.steps * model.step_s
-    name, said = "enough_points", f"{seen} steps of {model.step_s:g} s were seen"
-    if reach_s < evidence.horizon_s * (1 - 1e-9):
-        said = f"it reaches {reach_s:.0f} s and decisions need {evidence.horizon_s:.0f} s: fit it again"
-        return Verdict(name, "failed", said, reach_s, evidence.horizon_s)
-    if seen < 4 * model.steps:
-        said += f", less than four horizons of {reach_s:.0f} s: the band is widened by a prior"
-        return Verdict(name, TOO_LITTLE, said, seen, 4 * model.steps, needs=_longer_history(model, evidence))
-    return Verdict(name, "passed", said, seen, 4 * model.steps)
-
-
-def _forecast_error(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    error = figures.get("held_out_error")
+def _forecast_error(c: Candidate) -> CheckResult:
+    error = c.figures.get("held_out_error")
     if error is None:
-        return _short_history("held_out_error", model, evidence)
+        return _short_history(c)
     said = (
-        f"the newest {figures['held_out_horizons']:.0f} horizons were predicted with an error of {error:.1%}"
+        f"the newest {c.figures['held_out_horizons']:.0f} horizons were predicted with an error of "
+        f"{error:.1%} of everything that arrived; up to {FORECAST_WARNING:.0%} is usual"
     )
-    outcome: Outcome = (
-        "failed" if error > FORECAST_ERROR else "warned" if error > FORECAST_WARNING else "passed"
-    )
-    said += f" of everything that arrived; up to {FORECAST_WARNING:.0%} is usual"
-    return Verdict("held_out_error", outcome, said, error, FORECAST_ERROR)
+    outcome: Outcome = "failed" if error > FORECAST_ERROR else "passed"
+    if FORECAST_WARNING < error <= FORECAST_ERROR:
+        outcome = "warned"
+    return CheckResult(outcome, said, error, FORECAST_ERROR)
 
 
-def _forecast_coverage(
-    model: Forecaster, document: Document, figures: Figures, evidence: Evidence
-) -> Verdict:
-    covered, horizons = figures.get("interval_coverage"), figures.get("held_out_horizons", 0)
+def _forecast_coverage(c: Candidate) -> CheckResult:
+    covered, horizons = c.figures.get("interval_coverage"), c.figures.get("held_out_horizons", 0)
     if covered is None:
-        return _short_history("interval_coverage", model, evidence)
+        return _short_history(c)
     least = max(0.0, LEVEL - COVERAGE_ERRORS * math.sqrt(LEVEL * (1 - LEVEL) / horizons))
     said = f"{covered:.0%} of the newest {horizons:.0f} horizons lie in the 90 % band; {least:.0%} must"
-    return Verdict("interval_coverage", "passed" if covered >= least else "failed", said, covered, least)
+    return CheckResult("passed" if covered >= least else "failed", said, covered, least)
 
 
-def _naive(model: Forecaster, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    name, naive = "not_worse_than_naive", figures.get("naive_mae_rps")
+def _naive(c: Candidate) -> CheckResult:
+    naive = c.figures.get("naive_mae_rps")
     if naive is None:
-        return _short_history(name, model, evidence)
-    mae = figures["held_out_mae_rps"]
-    bound = NAIVE_SHARE * naive + NAIVE_SLACK * figures["held_out_mean_rps"]
+        return _short_history(c)
+    mae = c.figures["held_out_mae_rps"]
+    bound = NAIVE_SHARE * naive + NAIVE_SLACK * c.figures["held_out_mean_rps"]
     said = f"off by {mae:,.0f} records/s where the better naive forecast was off by {naive:,.0f}"
-    return Verdict(name, "passed" if mae <= bound else "failed", said, mae, bound)
+    return CheckResult("passed" if mae <= bound else "failed", said, mae, bound)
 
 
-def _short_history(name: str, model: Forecaster, evidence: Evidence) -> Verdict:
+def _short_history(c: Candidate) -> CheckResult:
     said = "the history is too short to leave its newest part out"
-    return Verdict(name, TOO_LITTLE, said, needs=_longer_history(model, evidence))
+    return CheckResult(TOO_LITTLE, said, needs=_longer_history(c))
 
 
-def _longer_history(model: Forecaster, evidence: Evidence) -> str:
-    """Leaving the newest horizon out takes four before it (held_out.workload)."""
-    return f"a history of {4 * model.steps * model.step_s / 60.0:.0f} minutes"
+def _longer_history(c: Candidate) -> str:
+    """The newest horizon is left out once there are four (fitting.held_out_workload)."""
+    return f"a history of {4 * c.model.steps * c.model.step_s / 60.0:.0f} minutes"
 
 
-def _enough_sizes(model: CapacityModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    sizes = model.saturated_at
-    name, where = "enough_points", ", ".join(map(str, sizes)) or "none"
-    said = f"saturated at {len(sizes)} scale-outs ({where}) in {figures['measurements']} measurements"
-    asked = [s for s in evidence.candidates if isinstance(model.predict(s), Unknown)]
-    count = float(len(sizes))
-    if evidence.candidates and len(asked) == len(evidence.candidates):
-        said += "; nothing can be said of any candidate: profile more scale-outs"
-        return Verdict(name, "failed", said, count, FEWEST_SIZES)
-    if not sizes or (len(sizes) < FEWEST_SIZES and len(evidence.candidates) > 1):
-        return Verdict(name, "failed", f"{said}; {FEWEST_SIZES} are needed", count, FEWEST_SIZES)
-    if "engine" not in document:
+# -------------------------------------------------------------------------------------------------- capacity
+
+
+def _enough_sizes(c: Candidate) -> CheckResult:
+    sizes, count = c.model.saturated_at, float(len(c.model.saturated_at))
+    said = f"saturated at {len(sizes)} scale-outs ({', '.join(map(str, sizes)) or 'none'})"
+    said += f" in {c.figures['measurements']} measurements"
+    unknown = [size for size in c.sizes if isinstance(c.model.predict(size), Unknown)]
+    if c.sizes and len(unknown) == len(c.sizes):
+        said += "; the capacity of every candidate is unknown: profile more scale-outs"
+        return CheckResult("failed", said, count, FEWEST_SIZES)
+    if not sizes or (len(sizes) < FEWEST_SIZES and len(c.sizes) > 1):
+        return CheckResult("failed", f"{said}; {FEWEST_SIZES} are needed", count, FEWEST_SIZES)
+    if "engine" not in c.document:
         said += "; the overhead of a batch is unknown, so decisions hold"
-        return Verdict(name, TOO_LITTLE, said, count, needs="a new profile of the job")
-    good = min(GOOD_SIZES, len(evidence.candidates) or GOOD_SIZES)
-    if asked:
-        said += f"; unknown at {', '.join(map(str, asked))}"
-    if len(sizes) >= good and not asked:
-        return Verdict(name, "passed", said, count, good)
-    return Verdict(name, TOO_LITTLE, said, count, good, needs=_more_sizes(model, evidence))
+        return CheckResult(TOO_LITTLE, said, count, needs="a new profile of the job")
+    good = _good_sizes(c)
+    if unknown:
+        said += f"; unknown at {', '.join(map(str, unknown))}"
+    if len(sizes) >= good and not unknown:
+        return CheckResult("passed", said, count, good)
+    return CheckResult(TOO_LITTLE, said, count, good, _more_sizes(c))
 
 
-def _more_sizes(model: CapacityModel, evidence: Evidence) -> str:
-    """`profile a third size`, or the sizes of which nothing is known."""
-    count = len(model.saturated_at)
-    good = min(GOOD_SIZES, len(evidence.candidates) or GOOD_SIZES)
+def _good_sizes(c: Candidate) -> int:
+    return min(GOOD_SIZES, len(c.sizes) or GOOD_SIZES)
+
+
+def _more_sizes(c: Candidate) -> str:
+    count, good = len(c.model.saturated_at), _good_sizes(c)
     if count < good:
         return f"a profile of {good} sizes instead of {count}"
-    unknown = [s for s in evidence.candidates if isinstance(model.predict(s), Unknown)]
-    if unknown:
-        return f"a profile of {executors(unknown[-1])}"
-    return "more probes of each size (profile_most_probes)"
+    unknown = [size for size in c.sizes if isinstance(c.model.predict(size), Unknown)]
+    return f"a profile of {executors(unknown[-1])}" if unknown else "more probes of each size"
 
 
-def _capacity_rises(
-    model: CapacityModel, document: Document, figures: Figures, evidence: Evidence
-) -> Verdict:
-    sizes = sorted({*evidence.candidates, *model.saturated_at})
-    known = [(s, found) for s in sizes if isinstance(found := model.predict(s), Interval)]
+def _capacity_rises(c: Candidate) -> CheckResult:
+    sizes = sorted({*c.sizes, *c.model.saturated_at})
+    known = [(s, found) for s in sizes if isinstance(found := c.model.predict(s), Interval)]
     for (small, one), (large, other) in itertools.pairwise(known):
         if other.mid < one.mid * (1 - ROUNDING):
             said = f"{executors(large, 'sustain')} {other.mid:,.0f} records/s, {small} sustain {one.mid:,.0f}"
-            return Verdict("monotone", "failed", said)
-    return Verdict("monotone", "passed", "more executors never sustain less")
+            return CheckResult("failed", said)
+    return CheckResult("passed", "more executors never sustain less")
 
 
-def _agrees_with_live(
-    model: CapacityModel, document: Document, figures: Figures, evidence: Evidence
-) -> Verdict:
-    name, share = "agrees_with_live", figures.get("profile_taken_at")
+def _agrees_with_live(c: Candidate) -> CheckResult:
+    share = c.figures.get("profile_taken_at")
     if share is None:
-        return Verdict(name, "passed", "the newest live measurements are not below the profile")
+        return CheckResult("passed", "the newest live measurements are not below the profile")
     said = (
-        f"the newest live measurements at {executors(int(figures['slower_at']))} reach {share:.0%} of the "
+        f"the newest live measurements at {executors(int(c.figures['slower_at']))} reach {share:.0%} of the "
         f"profiled capacity, so every profiled size is scaled to {share:.0%}: profile the job again"
     )
-    return Verdict(name, "warned", said, share, 1.0)
+    return CheckResult("warned", said, share, 1.0)
 
 
-def _enough_latencies(
-    model: LatencyModel, document: Document, figures: Figures, evidence: Evidence
-) -> Verdict:
-    count = len(model.measurements)
-    said = f"{count} measurements have a latency and a known capacity"
-    if not math.isfinite(model.clusters.normal_up_to_ms):
+# --------------------------------------------------------------------------------------------------- latency
+
+
+def _enough_latencies(c: Candidate) -> CheckResult:
+    count = len(c.model.measurements)
+    said, needs = f"{count} measurements have a latency and a known capacity", _more_latencies(c)
+    if not math.isfinite(c.model.clusters.normal_up_to_ms):
         said += "; they form one cluster, so only load above the capacity counts as abnormal"
         needs = "a probe above the capacity and one well below it"
-        return Verdict("enough_points", TOO_LITTLE, said, count, GOOD_LATENCIES, needs=needs)
-    if count < GOOD_LATENCIES:
-        needs = _more_latencies(model, evidence)
-        return Verdict("enough_points", TOO_LITTLE, said, count, GOOD_LATENCIES, needs=needs)
-    return Verdict("enough_points", "passed", said, count, GOOD_LATENCIES)
+    elif count >= GOOD_LATENCIES:
+        return CheckResult("passed", said, count, GOOD_LATENCIES)
+    return CheckResult(TOO_LITTLE, said, count, GOOD_LATENCIES, needs)
 
 
-def _more_latencies(model: LatencyModel, evidence: Evidence) -> str:
-    more = max(1, GOOD_LATENCIES - len(model.measurements))
-    return counted(more, "more probe") + " with a latency"
+def _more_latencies(c: Candidate) -> str:
+    more = max(1, GOOD_LATENCIES - len(c.model.measurements))
+    return f"{counted(more, 'more probe')} with a latency"
 
 
-def _abnormal_found(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    name = "abnormal_found"
-    hits, missed = int(figures["abnormal_tp"]), int(figures["abnormal_fn"])
-    alarms, normal = int(figures["abnormal_fp"]), int(figures["abnormal_fp"] + figures["abnormal_tn"])
-    abnormal = hits + missed
+def _abnormal_found(c: Candidate) -> CheckResult:
+    hits, missed = int(c.figures["abnormal_tp"]), int(c.figures["abnormal_fn"])
+    alarms, rightly = int(c.figures["abnormal_fp"]), int(c.figures["abnormal_tn"])
+    abnormal, normal = hits + missed, alarms + rightly
     said = f"{alarms} of {normal} normal points were called abnormal"
     if abnormal:
         said = f"{missed} of {counted(abnormal, 'abnormal point')} were missed when left out, {said}"
     share = missed / abnormal if abnormal else None
-    if rare(hits, abnormal) or rare(normal - alarms, normal):
-        return Verdict(name, "failed", f"{said}; 90 % of either must be right", share, 1 - LEVEL)
+    if rare(hits, abnormal) or rare(rightly, normal):
+        return CheckResult("failed", f"{said}; 90 % of either must be right", share, 1 - LEVEL)
     if abnormal < ENOUGH_ABNORMAL:
-        needs = counted(ENOUGH_ABNORMAL - abnormal, "more probe") + " above the capacity"
-        return Verdict(name, TOO_LITTLE, said, share, MISS_WARNING, needs=needs)
+        needs = f"{counted(ENOUGH_ABNORMAL - abnormal, 'more probe')} above the capacity"
+        return CheckResult(TOO_LITTLE, said, share, MISS_WARNING, needs)
     many = missed > MISS_WARNING * abnormal or alarms > MISS_WARNING * normal
-    return Verdict(name, "warned" if many else "passed", said, share, MISS_WARNING)
+    return CheckResult("warned" if many else "passed", said, share, MISS_WARNING)
 
 
-def _latency_rises(model: LatencyModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    sizes = sorted({m.scale_out for m in model.measurements})
-    for size in sizes:
-        capacity = model.capacity.predict(size)
+def _latency_rises(c: Candidate) -> CheckResult:
+    for size in sorted({m.scale_out for m in c.model.measurements}):
+        capacity, before = c.model.capacity.predict(size), 0.0
         if isinstance(capacity, Unknown):
             continue
-        before = 0.0
         for step in range(GRID):
-            found = model.predict(size, capacity.mid * (0.1 + 0.85 * step / (GRID - 1)))
+            found = c.model.predict(size, capacity.mid * (0.1 + 0.85 * step / (GRID - 1)))
             if isinstance(found, Unknown):
                 break
             if found.mid < before * (1 - ROUNDING):
                 said = f"at {executors(size)} latency falls from {before:,.0f} to {found.mid:,.0f} ms"
-                return Verdict("monotone", "failed", f"{said} as the rate grows")
+                return CheckResult("failed", f"{said} as the rate grows")
             before = found.mid
-    return Verdict("monotone", "passed", "latency never falls as the rate grows")
+    return CheckResult("passed", "latency never falls as the rate grows")
 
 
-def _enough_events(model: DowntimeModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    counts = {kind: model.events(kind) for kind in evidence.failure_kinds}
+# -------------------------------------------------------------------------------------------------- recovery
+
+
+def _enough_events(c: Candidate) -> CheckResult:
+    counts = {kind: c.model.events(kind) for kind in c.failure_kinds}
     none = [kind for kind, count in counts.items() if not count]
-    said = ", ".join(f"{kind} {count}" for kind, count in counts.items()) or "no failure kind is promised"
-    if none:
-        prior = "; ".join(model.describe(kind) for kind in none)
-        needs = "a drill of " + " and of ".join(none)
-        return Verdict(
-            "enough_points", TOO_LITTLE, f"events: {said}. {prior}", min(counts.values()), 1, needs=needs
-        )
-    return Verdict("enough_points", "passed", f"events: {said}", min(counts.values(), default=0), 1)
+    each = ", ".join(f"{kind} {count}" for kind, count in counts.items()) or "no failure kind is promised"
+    said, fewest = f"events: {each}", min(counts.values(), default=0)
+    if not none:
+        return CheckResult("passed", said, fewest, 1)
+    said += f". {'; '.join(c.model.describe(kind) for kind in none)}"
+    return CheckResult(TOO_LITTLE, said, fewest, 1, f"a drill of {' and of '.join(none)}")
 
 
-def _more_events(model: DowntimeModel, evidence: Evidence) -> str:
-    counts = {kind: model.events(kind) for kind in evidence.failure_kinds}
+def _more_events(c: Candidate) -> str:
+    counts = {kind: c.model.events(kind) for kind in c.failure_kinds}
     if not counts:
-        return f"{fitting.FEWEST_OF_A_KIND} drills of a kind"
+        return f"{FEWEST_OF_A_KIND} drills of a kind"
     kind = max(counts, key=lambda one: counts[one])
-    return f"{counted(max(1, fitting.FEWEST_OF_A_KIND - counts[kind]), 'more drill')} of {kind}"
+    return f"{counted(max(1, FEWEST_OF_A_KIND - counts[kind]), 'more drill')} of {kind}"
 
 
-def _comes_back(model: DowntimeModel, document: Document, figures: Figures, evidence: Evidence) -> Verdict:
-    for kind in evidence.failure_kinds:
-        lost = model.lost_share(kind)
+def _comes_back(c: Candidate) -> CheckResult:
+    for kind in c.failure_kinds:
+        lost = c.model.lost_share(kind)
         if lost >= 0.5:
-            said = f"the job came back from less than half of its {kind}: no scale-out can promise that away"
-            return Verdict("comes_back", "warned", said, lost, 0.5)
-    return Verdict("comes_back", "passed", "the job comes back from every failure that is promised")
+            said = f"the job did not come back from half or more of its {kind}: no scale-out can prevent that"
+            return CheckResult("warned", said, lost, 0.5)
+    return CheckResult("passed", "the job comes back from every failure that is promised")
 
 
 CHECKS: Mapping[str, Mapping[str, Check]] = {
@@ -474,23 +463,23 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
     },
     "capacity": {
         "enough_points": _enough_sizes,
-        "held_out_error": held_out_error(CAPACITY_ERROR, "saturated probe", _more_sizes),
-        "interval_coverage": interval_coverage("saturated probe", _more_sizes),
+        "held_out_error": _held_out_error(CAPACITY_ERROR, "saturated probe", _more_sizes),
+        "interval_coverage": _interval_coverage("saturated throughput", _more_sizes),
         "monotone": _capacity_rises,
         "agrees_with_live": _agrees_with_live,
-        "agrees_with_drills": agrees_with_drills,
+        "agrees_with_drills": _agrees_with_drills,
     },
     "latency": {
         "enough_points": _enough_latencies,
         "abnormal_found": _abnormal_found,
-        "interval_coverage": interval_coverage("latency", _more_latencies),
+        "interval_coverage": _interval_coverage("latency", _more_latencies),
         "monotone": _latency_rises,
     },
     "recovery": {
         "enough_points": _enough_events,
-        "held_out_error": held_out_error(DOWNTIME_ERROR, "downtime", _more_events),
-        "interval_coverage": interval_coverage("downtime", _more_events),
+        "held_out_error": _held_out_error(DOWNTIME_ERROR, "downtime", _more_events),
+        "interval_coverage": _interval_coverage("downtime", _more_events),
         "comes_back": _comes_back,
-        "agrees_with_drills": agrees_with_drills,
+        "agrees_with_drills": _agrees_with_drills,
     },
 }

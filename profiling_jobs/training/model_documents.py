@@ -1,12 +1,11 @@
-"""What is written down of a fitted model, so that it comes back as it was, or is refused with a reason?
+"""The JSON document that is kept of a fitted model, in the registry and in the champions' files.
 
-    {"schema": 1, "kind": "capacity", "model": to_json() of the model, "trained_on": {…}, "figures": {…}}
+    {"schema": 1, "kind": "capacity", "model": {…}, "trained_on": {…}, "figures": {…}, "checks": […]}
 
-Plain JSON, evaluated with numpy alone after `rebuilt`; no pickle. `trained_on` says which data (`digest`,
-`count`, `from_s`, `to_s`, and the `profile` they came from where there is one), `figures` how good the model
-was on them. A capacity model has an `engine` beside it (profiling_jobs.telemetry.batch_costs). `checks` says
-how each check came out (profiling_jobs.training.checks): what failed one, or was never checked, is not put
-in charge. The registry and the champions' files keep the same document.
+Plain JSON and no pickle; `rebuilt` needs numpy alone. `trained_on`: `digest`, `count`, `from_s`, `to_s` of
+the data, and the `profile` they came from. `figures`: how good the model was on them. `checks`: the results
+of training.checks; a model that failed one, or was never checked, is not put in charge. A capacity model has
+its `engine` beside it (telemetry.batch_costs).
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 
 from models import codec
 from models.capacity import CapacityModel
-from models.codec import dumps
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
 from models.quantities import Misuse, Unknown
@@ -34,19 +32,26 @@ KINDS: Mapping[str, Any] = {
     "latency": LatencyModel,
     "recovery": DowntimeModel,
 }
-
 NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 """Of a job: as headroom.toml has it."""
 PNG = b"\x89PNG\r\n\x1a\n"
 TAKEN = ("headroom.", "mlflow.")
 """Tags that begin so are not the caller's."""
+AGAIN = "fit it again and promote the new version"
 
 Document = Mapping[str, Any]
 Model = Forecaster | CapacityModel | LatencyModel | DowntimeModel
 
 
+def known(kind: str) -> str:
+    """The kind itself, when it is one."""
+    if kind not in KINDS:
+        raise Misuse("kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
+    return kind
+
+
 def model_name(job: str, kind: str) -> str:
-    """Under which name is it registered?"""
+    """The name under which it is registered: `orders.capacity`."""
     return f"{job}.{known(kind)}"
 
 
@@ -61,9 +66,9 @@ def job_and_kind(name: str) -> tuple[str, str]:
 def check_registration(
     name: str, data: Document, *, tags: Mapping[str, str], picture: bytes
 ) -> tuple[str, str]:
-    """May this be registered? Job and kind, or Misuse: what could not be loaded again is not kept."""
+    """Job and kind; Misuse for what could not be loaded again."""
     job, kind = job_and_kind(name)
-    dumps("document", data)  # plain JSON, or Misuse that says where it is not
+    codec.dumps("document", data)  # Misuse that says where it is not plain JSON
     model = rebuilt(data, kind=kind)
     if isinstance(model, Unknown):
         raise Misuse("document", model.reason)
@@ -95,7 +100,7 @@ def document(
         raise Misuse("trained_on", "must have the digest of the training data")
     if engine is not None and kind != "capacity":
         raise Misuse("engine", f"belongs to the capacity, not to {kind}")
-    result = {
+    found = {
         "schema": SCHEMA,
         "kind": kind,
         "model": codec.to_json(model),
@@ -103,18 +108,13 @@ def document(
         "figures": dict(figures or {}),
     }
     if engine is not None:
-        result["engine"] = engine.to_json()
-    return checked(result, checks)
-
-
-def checked(data: Document, checks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document with how its checks came out, each with `name`, `outcome` and what was `said`."""
-    told = [dict(check) for check in checks]
-    return {**data, "checks": told} if told else dict(data)
+        found["engine"] = codec.to_json(engine)
+    results = [dict(check) for check in checks]
+    return {**found, "checks": results} if results else found
 
 
 def failed_checks(data: Document) -> tuple[str, ...]:
-    """Which checks forbid that this takes charge: `name: why`."""
+    """The checks that keep it from being in charge: `name: why`."""
     return tuple(
         f"{check['name']}: {check['said']}"
         for check in data.get("checks", ())
@@ -133,50 +133,39 @@ def training(
 ) -> dict[str, Any]:
     """The `trained_on` of a document: `data` is what was fitted, in its order, as plain JSON values."""
     values = list(data)
-    found: dict[str, Any] = {"digest": digest(values), "count": len(values)}
-    return found | {
-        name: value
-        for name, value in (("from_s", from_s), ("to_s", to_s), ("profile", profile))
-        if value is not None
-    }
+    found = {"digest": digest(values), "count": len(values), "from_s": from_s, "to_s": to_s}
+    return {name: value for name, value in {**found, "profile": profile}.items() if value is not None}
 
 
 def digest(value: Any) -> str:
     """SHA-256 of plain JSON, whatever the order of its keys."""
-    plain = json.loads(dumps("value", value))
+    plain = json.loads(codec.dumps("value", value))
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def rebuilt(data: Any, *, kind: str) -> Model | Unknown:
     """The model of a document, or why it cannot be used and what to do."""
-    problem = refused(data, kind=kind)
-    if problem is not None:
-        return problem
-    try:
-        model: Model = codec.from_json(KINDS[kind], data["model"], name="model")
-        if kind == "capacity" and "engine" in data:
-            EngineInputs.from_json(data["engine"])
-    except (Misuse, KeyError, ValueError, TypeError, AttributeError, IndexError) as wrong:
-        return Unknown(f"the {kind} model cannot be rebuilt ({_said(wrong)}): {_AGAIN}")
-    return model
-
-
-_AGAIN = "fit it again and promote the new version"
-
-
-def refused(data: Any, *, kind: str) -> Unknown | None:
-    """Why a document is not one that this Headroom reads as this kind of model; None when it is."""
     if not isinstance(data, Mapping):
-        return Unknown(f"the {kind} model is no document but {type(data).__name__}: {_AGAIN}")
+        return Unknown(f"the {kind} model is no document but {type(data).__name__}: {AGAIN}")
     if (wrong := schema_refused(data.get("schema"), what=f"the {kind} model", reads=SCHEMA)) is not None:
         return wrong
     if data.get("kind") != known(kind):
-        return Unknown(f"a {kind} model is wanted, this is {data.get('kind')!r}: {_AGAIN}")
-    model = data.get("model")
-    if not isinstance(model, Mapping):
-        return Unknown(f"the {kind} document holds no model: {_AGAIN}")
-    return schema_refused(model.get("schema"), what=f"the {kind} model's own state", reads=1)
+        return Unknown(f"expected a {kind} model, got {data.get('kind')!r}: {AGAIN}")
+    state = data.get("model")
+    if not isinstance(state, Mapping):
+        return Unknown(f"the {kind} document holds no model: {AGAIN}")
+    what = f"the {kind} model's own state"
+    if (wrong := schema_refused(state.get("schema"), what=what, reads=1)) is not None:
+        return wrong
+    try:
+        model: Model = codec.from_json(KINDS[kind], state, name="model")
+        if kind == "capacity" and "engine" in data:
+            codec.from_json(EngineInputs, data["engine"], name="engine")
+    except (Misuse, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        said = str(error) if isinstance(error, Misuse) else f"{type(error).__name__}: {error}"
+        return Unknown(f"the {kind} model cannot be rebuilt ({said}): {AGAIN}")
+    return model
 
 
 def schema_refused(schema: Any, *, what: str, reads: int) -> Unknown | None:
@@ -189,16 +178,5 @@ def schema_refused(schema: Any, *, what: str, reads: int) -> Unknown | None:
             "update this installation, or fit the model again with it and promote that"
         )
     return Unknown(
-        f"{what} was written by an older Headroom (schema {schema!r}, this one reads {reads}): {_AGAIN}"
+        f"{what} was written by an older Headroom (schema {schema!r}, this one reads {reads}): {AGAIN}"
     )
-
-
-def known(kind: str) -> str:
-    """The kind itself, when it is one."""
-    if kind not in KINDS:
-        raise Misuse("kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
-    return kind
-
-
-def _said(wrong: Exception) -> str:
-    return str(wrong) if isinstance(wrong, Misuse) else f"{type(wrong).__name__}: {wrong}"

@@ -30,7 +30,8 @@ from pipelines.settings.schema import JobSettings, MlflowSettings
 from profiling_jobs.control_loop.evaluation_record import Evaluation
 from profiling_jobs.training.champions import Champions
 from profiling_jobs.training.checks import CHECKS
-from profiling_jobs.training.promoting import Purpose, Room
+from profiling_jobs.training.promoting import TrainingContext
+from profiling_jobs.training.training_data import Purpose
 
 Fill = Callable[..., None]
 ALL = (model.capacity_model, model.workload_model, model.latency_model, model.recovery_model)
@@ -57,8 +58,8 @@ class Workshop:
     def purpose(self, job: str, store: Store) -> Purpose:
         return purpose(job, JOB)
 
-    def room(self, store: Store) -> Room:
-        return Room(store, self.registry, self.folder)
+    def context(self, store: Store) -> TrainingContext:
+        return TrainingContext(store, self.registry, self.folder)
 
     def page(self, name: str, version: int) -> str:
         return f"http://127.0.0.1:5000/{MlflowRegistry.page(name, version)}"

@@ -138,7 +138,7 @@ def test_from_a_recording_and_a_profile_to_a_decision(folder: Path) -> None:
             carried_out(desk, "record", "clicks", say=print, seconds=130.0)
             carried_out(desk, "profile", "clicks", say=print)
             modelling = Modelling(settings, folder, SimulatedRegistry(MemoryRegistry()))
-            room, purpose = modelling.room(here.store), modelling.purpose("clicks", here.store)
+            room, purpose = modelling.context(here.store), modelling.purpose("clicks", here.store)
             for kind in ("capacity", "workload", "recovery"):
                 made = refit(kind, purpose, room)
                 assert made.promoted, made.said

@@ -513,7 +513,7 @@ class TestWhatDecisionsNeed:
             carried_out(office.desk, "profile", "orders")
             modelling = Modelling(office.here._settings, office.folder, SimulatedRegistry(MemoryRegistry()))
             store = office.world.store
-            room, purpose = modelling.room(store), modelling.purpose("orders", store)
+            room, purpose = modelling.context(store), modelling.purpose("orders", store)
             for kind in ("capacity", "workload", "recovery"):
                 assert refit(kind, purpose, room).promoted
             office.passes(61.0)

@@ -38,7 +38,8 @@ from profiling_jobs.recording.recorded import Slice, slice_file
 from profiling_jobs.training import workload_history
 from profiling_jobs.training import workload_history as recorded_history
 from profiling_jobs.training.champions import Champions
-from profiling_jobs.training.promoting import Purpose, Room, refit
+from profiling_jobs.training.promoting import TrainingContext, refit
+from profiling_jobs.training.training_data import Purpose
 
 TOML = """
 [deployment]
@@ -233,7 +234,7 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
 def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_next_start_on(project, lived):
     folder, file = project / ".headroom", project / "headroom.toml"
     settings, said = loading.load(file, environment={}), []
-    room = Room(MemoryStore(), MlflowRegistry.of(settings.mlflow, folder), folder)
+    room = TrainingContext(MemoryStore(), MlflowRegistry.of(settings.mlflow, folder), folder)
     for seed in (1, 2):
         lived(room.store, hours=0, drills=0, seed=seed)
         assert refit("capacity", Purpose("orders", 270.0, tuple(range(1, 9))), room).champion == seed

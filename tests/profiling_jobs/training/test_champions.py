@@ -259,7 +259,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another kind": (
         lambda p: changed(p, lambda d: d["document"].update(kind="latency"), sign=True),
-        "this is 'latency'",
+        "got 'latency'",
     ),
     "no model": (lambda p: changed(p, lambda d: d["document"].pop("model"), sign=True), "holds no model"),
     "a model without measurements": (

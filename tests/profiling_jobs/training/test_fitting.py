@@ -20,23 +20,11 @@ from models.simulation.store import MemoryStore
 from pipelines.environments.simulated.adapters import SimulatedRegistry
 from profiling_jobs.control_loop.forecasting import Rates, forecast_step_s
 from profiling_jobs.telemetry.batch_costs import EngineInputs
-from profiling_jobs.training import (
-    checks,
-    fitting,
-    promoting,
-    training_data,
-    workload_history,
-)
-from profiling_jobs.training import (
-    checks as verdicts,
-)
-from profiling_jobs.training import (
-    fitting as held_out,
-)
+from profiling_jobs.training import checks, fitting, promoting, training_data, workload_history
 from profiling_jobs.training.champions import Champions
 from profiling_jobs.training.checks import Evidence
-from profiling_jobs.training.promoting import Purpose, Room, refit
-from profiling_jobs.training.training_data import Measured, Slowdown
+from profiling_jobs.training.promoting import TrainingContext, refit
+from profiling_jobs.training.training_data import Measured, Purpose, Slowdown
 
 Fill = Callable[..., None]
 ORDER = ("capacity", "workload", "latency", "recovery")  # latency is read against the capacity
@@ -52,21 +40,21 @@ NOW_S = 1_763_474_400.0
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    return Room(MemoryStore(), SimulatedRegistry(MemoryRegistry()), tmp_path)
+def room(tmp_path: Path) -> TrainingContext:
+    return TrainingContext(MemoryStore(), SimulatedRegistry(MemoryRegistry()), tmp_path)
 
 
-def every_model(room: Room) -> dict[str, promoting.Made]:
+def every_model(room: TrainingContext) -> dict[str, promoting.Made]:
     return {kind: refit(kind, PURPOSE, room) for kind in ORDER}
 
 
 def outcomes(made: promoting.Made) -> dict[str, str]:
-    return {verdict.name: verdict.outcome for verdict in made.verdicts}
+    return {one.name: one.outcome for one in made.checks}
 
 
 class TestAllFour:
     def test_a_job_that_was_profiled_drilled_and_watched_gets_its_models(
-        self, room: Room, lived: Fill
+        self, room: TrainingContext, lived: Fill
     ) -> None:
         lived(room.store)
         made = every_model(room)
@@ -88,26 +76,28 @@ class TestAllFour:
         assert "1 is in charge, provisional: " in made["recovery"].said
         assert "To make it firm: a drill of driver_kill" in made["recovery"].said
 
-    def test_without_anything_there_is_no_model_and_it_says_what_to_do(self, room: Room) -> None:
+    def test_without_anything_there_is_no_model_and_it_says_what_to_do(self, room: TrainingContext) -> None:
         made = every_model(room)
         wanted = {"capacity": "profile the job", "workload": "record its input", "latency": "profile the job"}
         for kind, said in wanted.items():
             assert made[kind].version is None
             assert said in made[kind].said
             assert "no champion" in made[kind].said
-            assert made[kind].verdicts == ()
+            assert made[kind].checks == ()
         assert made["recovery"].promoted  # the prior is careful enough to decide with
         assert "3 more drills of executor_kill" in made["recovery"].said
         assert Champions.load(room.folder, "orders").versions == {"recovery": 1}
 
-    def test_the_same_data_give_the_same_document(self, room: Room, lived: Fill) -> None:
+    def test_the_same_data_give_the_same_document(self, room: TrainingContext, lived: Fill) -> None:
         lived(room.store, hours=1.0)
         first, second = (refit(kind, PURPOSE, room) for kind in ("workload", "workload"))
         assert first.document == second.document
         assert second.version == second.champion == 1  # and no second version of the same
         assert second.said.startswith("Nothing is new")
 
-    def test_no_check_is_called_passed_that_had_too_little_data(self, room: Room, lived: Fill) -> None:
+    def test_no_check_is_called_passed_that_had_too_little_data(
+        self, room: TrainingContext, lived: Fill
+    ) -> None:
         """One drill that recovered 70 % later than predicted says nothing yet: the model is provisional."""
         lived(room.store, hours=0, drills=1)
         event, details = room.store.events("orders")[0]
@@ -116,7 +106,7 @@ class TestAllFour:
         assert made.promoted
         assert outcomes(made)["agrees_with_drills"] == "too little data"
         passed = sum(outcome == "passed" for outcome in outcomes(made).values())
-        assert f"provisional: {passed} of {len(made.verdicts)} checks passed" in made.said
+        assert f"provisional: {passed} of {len(made.checks)} checks passed" in made.said
         needs = Champions.load(room.folder, "orders").provisional["capacity"]
         assert "3 more drills of driver_kill" in needs
         kept = room.registry.load("orders.capacity")
@@ -127,7 +117,7 @@ class TestAllFour:
 
 class TestPromotion:
     def test_a_failed_check_leaves_the_old_champion_in_charge(
-        self, room: Room, lived: Fill, muddled: Fill
+        self, room: TrainingContext, lived: Fill, muddled: Fill
     ) -> None:
         lived(room.store)
         assert refit("capacity", PURPOSE, room).promoted
@@ -143,7 +133,9 @@ class TestPromotion:
         assert not isinstance(refused, Unknown)
         assert "held_out_error" in refused.tags["failed_checks"]
 
-    def test_a_first_commit_of_those_that_are_left_misleads_nobody(self, room: Room, lived: Fill) -> None:
+    def test_a_first_commit_of_those_that_are_left_misleads_nobody(
+        self, room: TrainingContext, lived: Fill
+    ) -> None:
         """The batch in flight is committed at once, and the recovery takes its time all the same."""
         lived(room.store, hours=0)
         for event, details in room.store.events("orders"):
@@ -154,7 +146,9 @@ class TestPromotion:
         assert not isinstance(made.document, Unknown)
         assert made.document["figures"]["downtime_executor_kill_s"] == pytest.approx(12.0, rel=0.35)
 
-    def test_recoveries_that_never_ended_are_held_against_the_model(self, room: Room, lived: Fill) -> None:
+    def test_recoveries_that_never_ended_are_held_against_the_model(
+        self, room: TrainingContext, lived: Fill
+    ) -> None:
         lived(room.store, hours=0)
         for event, details in room.store.events("orders")[2:]:
             room.store.add_event("orders", replace(event, recovery_s=math.inf), details=details)
@@ -162,13 +156,13 @@ class TestPromotion:
         assert outcomes(made)["agrees_with_drills"] == "failed"
         assert "There is no champion" in made.said
 
-    def test_without_an_old_champion_there_is_none(self, room: Room, muddled: Fill) -> None:
+    def test_without_an_old_champion_there_is_none(self, room: TrainingContext, muddled: Fill) -> None:
         muddled(room.store)
         made = refit("capacity", PURPOSE, room)
         assert "There is no champion" in made.said
         assert isinstance(Champions.load(room.folder, "orders").capacity, Unknown)
 
-    def test_a_new_profile_takes_over(self, room: Room, lived: Fill) -> None:
+    def test_a_new_profile_takes_over(self, room: TrainingContext, lived: Fill) -> None:
         lived(room.store, sizes=(1, 2, 4))
         assert refit("capacity", PURPOSE, room).champion == 1
         lived(room.store, seed=2)
@@ -176,7 +170,7 @@ class TestPromotion:
         assert (made.version, made.champion, made.promoted) == (2, 2, True)
 
     def test_a_new_profile_of_one_size_takes_over_there_and_leaves_the_others(
-        self, room: Room, lived: Fill
+        self, room: TrainingContext, lived: Fill
     ) -> None:
         lived(room.store, sizes=(1, 2, 3, 4), drills=0, hours=0)
         purpose = replace(PURPOSE, candidates=(1, 2, 3, 4))
@@ -192,7 +186,7 @@ class TestPromotion:
         assert set(champions.engine.overhead_s) == {1, 2, 3, 4}
 
     def test_what_was_put_in_charge_by_hand_is_in_charge_before_anything_is_compared_with_it(
-        self, room: Room, lived: Fill, muddled: Fill
+        self, room: TrainingContext, lived: Fill, muddled: Fill
     ) -> None:
         lived(room.store, sizes=(1, 2, 4))
         assert refit("capacity", PURPOSE, room).champion == 1
@@ -280,7 +274,9 @@ class TestTraining:
             )
             store.add_measurement("orders", f"live-{begin_s}-{hour}", live, at_s=begin_s + 3600.0 * hour)
 
-    def test_a_job_that_has_become_slower_is_believed_and_told(self, room: Room, lived: Fill) -> None:
+    def test_a_job_that_has_become_slower_is_believed_and_told(
+        self, room: TrainingContext, lived: Fill
+    ) -> None:
         lived(room.store, hours=0)
         before = refit("capacity", PURPOSE, room)
         assert outcomes(before)["agrees_with_live"] == "passed"
@@ -292,7 +288,7 @@ class TestTraining:
         made = refit("capacity", PURPOSE, room)
         assert made.promoted
         assert outcomes(made)["agrees_with_live"] == "warned"
-        told = next(verdict.said for verdict in made.verdicts if verdict.name == "agrees_with_live")
+        told = next(one.said for one in made.checks if one.name == "agrees_with_live")
         assert "at 4 executors reach 5" in told
         assert "profile the job again" in told
         now = Champions.load(room.folder, "orders").capacity
@@ -345,8 +341,8 @@ class TestTraining:
             data = replace(self.measured(store), slower=Slowdown(4, 0.5, begin_s))
             found = fitting.fit_capacity(data)
             assert not isinstance(found, Unknown)
-            evidence = Evidence(candidates=(1, 2, 4), events=store.events("orders"))
-            (verdict,) = (v for v in checks.judged(found, evidence) if v.name == "agrees_with_drills")
+            evidence = Evidence(replace(PURPOSE, candidates=(1, 2, 4)), events=store.events("orders"))
+            (verdict,) = (v for v in checks.run_checks(found, evidence) if v.name == "agrees_with_drills")
             assert ("no drill" in verdict.said) == (drills_after == 0)
 
 
@@ -376,9 +372,14 @@ class TestFits:
         data = Measured((Measurement(2, 150.0, 100.0, False, duration_s=60.0),) * 3, {2: 0.4}, "1", 0.0, 1.0)
         found = fitting.fit_capacity(data)
         assert not isinstance(found, Unknown)
-        named = {v.name: v.outcome for v in checks.judged(found, Evidence(candidates=(1, 2, 4)))}
+        named = {
+            v.name: v.outcome
+            for v in checks.run_checks(found, Evidence(replace(PURPOSE, candidates=(1, 2, 4))))
+        }
         assert named["enough_points"] == "failed"
-        alone = {v.name: v.outcome for v in checks.judged(found, Evidence(candidates=(2,)))}
+        alone = {
+            v.name: v.outcome for v in checks.run_checks(found, Evidence(replace(PURPOSE, candidates=(2,))))
+        }
         assert alone["enough_points"] != "failed"
 
     @pytest.mark.fast
@@ -387,18 +388,20 @@ class TestFits:
         workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[100.0, 110.0] * 30)
         found = fitting.fit_workload(workload_history.history(store, "orders"), horizon_s=90.0)
         assert not isinstance(found, Unknown)
-        verdict = checks.judged(found, Evidence(horizon_s=500.0))[0]
+        verdict = checks.run_checks(found, Evidence(replace(PURPOSE, horizon_s=500.0)))[0]
         assert (verdict.name, verdict.outcome) == ("enough_points", "failed")
         assert "reaches 90 s and decisions need 500 s" in verdict.said
 
-    def test_a_forecast_worse_than_the_naive_one_is_refused(self, room: Room, lived: Fill) -> None:
+    def test_a_forecast_worse_than_the_naive_one_is_refused(self, room: TrainingContext, lived: Fill) -> None:
         lived(room.store)
         arrivals = training_data.arrivals(room.store, "orders")
         found = fitting.fit_workload(arrivals, horizon_s=270.0)
         assert not isinstance(found, Unknown)
-        assert checks.judged(found, Evidence(horizon_s=270.0))[3].outcome == "passed"
+        assert checks.run_checks(found, Evidence(replace(PURPOSE, horizon_s=270.0)))[3].outcome == "passed"
         figures = {**found["figures"], "held_out_mae_rps": 3.0 * found["figures"]["naive_mae_rps"]}
-        worse = checks.judged({**found, "figures": figures}, Evidence(horizon_s=270.0))[3]
+        worse = checks.run_checks({**found, "figures": figures}, Evidence(replace(PURPOSE, horizon_s=270.0)))[
+            3
+        ]
         assert (worse.name, worse.outcome) == ("not_worse_than_naive", "failed")
 
     @pytest.mark.fast
@@ -420,15 +423,15 @@ class TestHeldOut:
             for s in (1, 2, 4, 8, 12)
             for _ in range(3)
         ]
-        found = held_out.capacity(runs).figures()
+        found = fitting.held_out_capacity(runs)
         assert found["held_out_count"] == 15
         assert found["held_out_error"] < 0.05
-        assert not verdicts.rare(int(found["held_out_inside"]), 15)
+        assert not checks.rare(int(found["held_out_inside"]), 15)
 
     @pytest.mark.fast
     def test_downtimes_of_which_there_are_two_test_nothing(self) -> None:
         events = [RecoveryEvent("executor_kill", 2, float(i), 10.0 + i, 40.0) for i in range(2)]
-        assert held_out.recovery(events).figures() == {"held_out_count": 0}
+        assert fitting.held_out_recovery(events) == {"held_out_count": 0}
 
     @pytest.mark.fast
     @pytest.mark.parametrize(
@@ -444,7 +447,7 @@ class TestHeldOut:
         ],
     )
     def test_chance_is_given_its_share(self, inside: int, count: int, said: bool) -> None:
-        assert verdicts.rare(inside, count) is said
+        assert checks.rare(inside, count) is said
 
 
 class TestHistory:
@@ -572,7 +575,7 @@ def test_a_forecast_has_steps_that_fit_its_horizon(horizon_s: float, step_s: flo
 
 
 @pytest.mark.fast
-def test_a_purpose_may_have_any_other_job(room: Room) -> None:
+def test_a_purpose_may_have_any_other_job(room: TrainingContext) -> None:
     other = replace(PURPOSE, job="clicks")
     assert refit("recovery", other, room).champion == 1
     assert Champions.load(room.folder, "orders").versions == {}
