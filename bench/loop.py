@@ -22,7 +22,7 @@ import numpy as np
 
 from models.capacity import CapacityModel
 from models.control import Decider, Decision, Settings, Situation
-from models.control.optimiser import by_optimise
+from models.control.deciding import by_optimise
 from models.downtime import DowntimeModel
 from models.ports import Commit, ExecutorSample, Rescaled, Sample, Status
 from models.promise import Promise

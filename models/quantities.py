@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 
@@ -148,12 +148,17 @@ RESCALE_KINDS = ("live_out", "live_in", "restart_out", "restart_in")
 EVENT_KINDS = FAILURE_KINDS + RESCALE_KINDS
 
 
+Origin = Literal["decision", "emergency", "pin", "rollback", "reassert"]
+"""Why a size is changed."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """Change the scale-out to `to` executors."""
 
     to: int
     reason: str
+    origin: Origin = field(default="decision", compare=False)
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Somebody has to look at this."""
+    """A problem that a person has to look at."""
 
     reason: str
 

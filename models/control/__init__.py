@@ -1,17 +1,15 @@
-"""What should happen to this job now, given all that control has seen of it?
+"""Control: from an observation to instructions, one pure step per tick.
 
-`step(state, observation, now) -> (state, [Instruction])` is pure: time comes in, instructions go out, and
-the state is JSON. The way through: `step` (the page to read first) → `seeing` → `surroundings` (people's
-orders) → `recovering` (failures) → `changing` (our changes, verified or rolled back) → `learning` →
-`deciding`, `emergency` → `limits`. What became of a change is told with `begun`, `refused`, `withdrawn`.
+`step(state, observation, now) -> (state, [Instruction])` is given the time and returns what to do; the state
+is JSON. Read `step` first: it names the other modules in the order in which a tick uses them. What became of
+an ordered change is reported to the state with `begun`, `refused` and `withdrawn`.
 """
 
 from .changes import begun, refused, withdrawn
 from .deciding import Decider, Decision, Models, Situation
-from .precedence import lost_our_size
 from .settings import Settings
 from .state import Blackout, Directives, Drill, Injected, Pause, Pin, State
-from .step import start, step
+from .step import lost_our_size, start, step
 
 __all__ = [
     "start",

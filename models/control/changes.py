@@ -26,10 +26,10 @@ from dataclasses import replace
 from typing import Literal
 
 from .. import arguments
-from ..quantities import RESCALE_KINDS, Alarm, Instruction, Unknown, executors
+from ..quantities import RESCALE_KINDS, Alarm, Instruction, Origin, Scale, Unknown, executors
 from .evidence import Seen, capacity_mid, lag_rises
 from .recovering import begin
-from .state import NO_COMMIT, Change, Incident, Origin, Quarantine, State
+from .state import NO_COMMIT, Change, Incident, Quarantine, State
 
 
 def begun(state: State, *, at_s: float) -> State:
@@ -82,14 +82,15 @@ ROLLED_BACK: tuple[Origin, ...] = ("decision", "emergency")
 Followed = tuple[State, tuple[Instruction, ...]]
 
 
-def change_to(state: State, seen: Seen, *, to: int, origin: Origin) -> State:
-    """The state in which we have just asked for `to` executors."""
-    before = seen.scale_out
+def change_to(state: State, seen: Seen, order: Scale) -> State:
+    """The state in which this change of the size has just been ordered."""
+    before, to = seen.scale_out, order.to
     change = Change(
-        origin=origin,
+        origin=order.origin,
         before=before,
         to=to,
         at_s=seen.now,
+        reason=order.reason,
         run_id=seen.observation.run_id,
         lag_s=seen.lag_s,
         throughput_rps=_saturated_rps(state, seen),

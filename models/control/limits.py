@@ -1,11 +1,11 @@
-"""How much of a wish is allowed now? Bounds, quarantine, cool-down, the scale-in window and the step limit.
+"""Limits of a change of size: bounds, quarantine, cool-down, the scale-in window and the step limit.
 
     out:  to ≤ current + max_step_out
     in:   to ≥ largest recommendation of the window
           to ≥ current − max_step_in
           to ≥ (1 − max_share_in) · current, or the next aligned size
 
-A limit that cuts a wish moves it to an aligned size nearer to the present one; if none is left, it holds.
+A limit that cuts a change moves it to an aligned size nearer to the present one; if none is left, it holds.
 Only where the present size itself lies beyond all of them, because bounds were moved, it goes there by steps.
 Nothing shrinks while the job is behind, while executors are missing, or while it cannot be seen to work.
 """
@@ -14,41 +14,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..quantities import Hold, Unknown, executors
+from ..quantities import Hold, Scale, Unknown, executors
 from .changes import is_quarantined
 from .evidence import Seen
-from .precedence import Wish
 from .state import State
 
 
-def limit(state: State, seen: Seen, wish: Hold | Wish) -> Hold | Wish:
-    """What is left of the wish, or the reason why nothing is."""
-    if isinstance(wish, Hold) or wish.origin in ("pin", "rollback", "reassert"):
-        return wish
+def limit(state: State, seen: Seen, wanted: Hold | Scale) -> Hold | Scale:
+    """The change as far as the limits allow it, or a hold with the limit that forbids it."""
+    if isinstance(wanted, Hold) or wanted.origin in ("pin", "rollback", "reassert"):
+        return wanted
     current = seen.scale_out
-    if wish.to == current:
+    if wanted.to == current:
         barred = [q.text(seen.now) for q in state.quarantined if seen.now < q.until_s]
-        return Hold("; ".join((wish.reason, *barred)))
-    return _out(state, seen, wish) if wish.to > current else _in(state, seen, wish)
+        return Hold("; ".join((wanted.reason, *barred)))
+    return _out(state, seen, wanted) if wanted.to > current else _in(state, seen, wanted)
 
 
-def _out(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
+def _out(state: State, seen: Seen, wanted: Scale) -> Hold | Scale:
     settings, current, now = state.settings, seen.scale_out, seen.now
     waits_s = settings.cooldown_out_s - (now - state.changed_at_s)
     if waits_s > 0:
-        return Hold(f"cool-down, no scale-out for another {waits_s:.0f} s; wanted: {wish.reason}")
-    highest = current + settings.max_step_out if settings.max_step_out is not None else wish.to
-    sizes = [s for s in settings.sizes if current < s <= min(wish.to, highest)]
+        return Hold(f"cool-down, no scale-out for another {waits_s:.0f} s; wanted: {wanted.reason}")
+    highest = current + settings.max_step_out if settings.max_step_out is not None else wanted.to
+    sizes = [s for s in settings.sizes if current < s <= min(wanted.to, highest)]
     if not sizes and current < settings.sizes[0]:
         sizes = [highest]
-    return _nearest(state, seen, wish, sizes[::-1])
+    return _nearest(state, seen, wanted, sizes[::-1])
 
 
-def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
+def _in(state: State, seen: Seen, wanted: Scale) -> Hold | Scale:
     settings, current, now = state.settings, seen.scale_out, seen.now
     refused = _why_not_in(state, seen)
     if refused:
-        return Hold(f"{refused}; wanted: {wish.reason}")
+        return Hold(f"{refused}; wanted: {wanted.reason}")
     window_s = settings.scale_in_window_s
     largest = state.recommended.maximum(now, window_s)
     if isinstance(largest, Unknown):
@@ -57,9 +56,9 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
         return Hold(
             f"scale-in window: {executors(largest, 'were')} recommended "
             f"{state.recommended.age_of(largest, now):.0f} s ago (window {window_s:.0f} s); "
-            f"wanted: {wish.reason}"
+            f"wanted: {wanted.reason}"
         )
-    lowest = max(largest, wish.to)
+    lowest = max(largest, wanted.to)
     if settings.max_step_in is not None:
         lowest = max(lowest, current - settings.max_step_in)
     sizes = [s for s in settings.sizes if lowest <= s < current]
@@ -67,7 +66,7 @@ def _in(state: State, seen: Seen, wish: Wish) -> Hold | Wish:
         sizes = [lowest]
     # Aligned sizes may lie further apart than the share; the next one is then as small a step as there is.
     gentle = [s for s in sizes if s >= current * (1.0 - settings.max_share_in)]
-    return _nearest(state, seen, wish, gentle or sizes[::-1])
+    return _nearest(state, seen, wanted, gentle or sizes[::-1])
 
 
 def _why_not_in(state: State, seen: Seen) -> str:
@@ -90,17 +89,17 @@ def _why_not_in(state: State, seen: Seen) -> str:
     return ""
 
 
-def _nearest(state: State, seen: Seen, wish: Wish, sizes: list[int]) -> Hold | Wish:
-    """The wish moved to the first of these sizes that is not in quarantine."""
+def _nearest(state: State, seen: Seen, wanted: Scale, sizes: list[int]) -> Hold | Scale:
+    """The change moved to the first of these sizes that is not in quarantine."""
     for size in sizes:
         if is_quarantined(state, size, seen.now) is None:
-            cut = "" if size == wish.to else f" (a limited step towards {wish.to})"
-            return replace(wish, to=size, reason=f"{wish.reason}{cut}")
-    barred = is_quarantined(state, wish.to, seen.now)
+            cut = "" if size == wanted.to else f" (a limited step towards {wanted.to})"
+            return replace(wanted, to=size, reason=f"{wanted.reason}{cut}")
+    barred = is_quarantined(state, wanted.to, seen.now)
     if barred is not None:
         return Hold(barred.text(seen.now))
-    between = f"between {seen.scale_out} and {wish.to}"
-    return Hold(f"step limit: it reaches no aligned size {between}; wanted: {wish.reason}")
+    between = f"between {seen.scale_out} and {wanted.to}"
+    return Hold(f"step limit: it reaches no aligned size {between}; wanted: {wanted.reason}")
 
 
 def _seconds(value: float | Unknown) -> str:

@@ -12,8 +12,7 @@ from typing import Literal
 from .. import arguments
 from ..promise import Promise
 from ..quantities import FAILURE_KINDS, Misuse
-from .deciding import Decider, Models
-from .optimiser import by_optimise
+from .deciding import Decider, Models, by_optimise
 
 Mode = Literal["observe", "recommend", "apply"]
 Path = Literal["live", "restart"]

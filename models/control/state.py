@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from ..codec import GIVEN
-from ..quantities import Unknown, executors
+from ..quantities import Origin, Unknown, executors
 from .deciding import Decided
 from .settings import Settings
 
@@ -131,15 +131,13 @@ class Directives:
         return self.drill if self.drill is not None and since_s <= self.drill.until_s else None
 
 
-SCHEMA = 1
+SCHEMA = 2
 NO_DIRECTIVES = Directives()
 NOTHING_RECOMMENDED = Window()
 NO_COMMIT = Unknown("nothing has been committed since")
 NOT_APPLIED = Unknown("we have not set the size of this job yet")
 NOT_VERIFIED = Unknown("no size of ours has been verified yet")
 NOT_DECIDED = Unknown("nothing has been decided yet")
-
-Origin = Literal["decision", "emergency", "pin", "rollback", "reassert"]
 
 
 @dataclass(frozen=True)
@@ -180,12 +178,13 @@ class Incident:
 
 @dataclass(frozen=True)
 class Change:
-    """A scale-out we asked for and have not yet seen working."""
+    """A change of the size that was ordered and is not verified yet."""
 
     origin: Origin
     before: int
     to: int
     at_s: float
+    reason: str
     run_id: str | Unknown
     lag_s: float | Unknown
     throughput_rps: float | Unknown
@@ -197,8 +196,10 @@ class Change:
     """Time spent behind since it has taken effect and settled."""
     saturated_records: float = 0.0
     """What was processed in that time."""
+    epoch: int | None = None
+    """Of the tick that ordered it, as the control loop counts them; the deployment refuses older ones."""
     refused: str = ""
-    """Why it cannot be carried out at all, if somebody has said so."""
+    """Why it cannot be carried out at all; empty if it can."""
     problem: str = ""
     """Why it has failed, if so."""
 
@@ -278,6 +279,14 @@ class State:
     learnt_at_s: Mapping[str, float] = field(default_factory=dict)
     alarmed_at_s: Mapping[str, float] = field(default_factory=dict)
     last_decision: Decided | Unknown = NOT_DECIDED
+
+    @property
+    def ordered(self) -> Change | None:
+        """The change that has still to be carried out: ordered, not failed, and not seen in effect."""
+        change = self.change
+        if change is None or change.problem or math.isfinite(change.took_effect_at_s):
+            return None
+        return change
 
     @property
     def expected(self) -> tuple[int, ...]:

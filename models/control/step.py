@@ -1,15 +1,18 @@
-"""What should happen to this job now?
+"""One tick of control: collect, notice, decide, limit, instruct.
 
-One tick: collect what was seen, notice what has happened since, decide what would be right, limit it to what
-is allowed, and instruct. Precedence: paused → foreign edit → pin → drill → blackout → mode → step limit →
-decision.
+collect     judge the observation: is it fresh, what is missing, how far behind is the job?
+notice      what has happened: foreign edits, failures, recoveries, our changes, measurements
+decide      the size that is wanted; the first of these that applies:
+                paused, foreign edit, pin, drill, blackout, mode             (`precedence`)
+                blind, change under way, size lost, recovering, decision     (`decide`)
+limit       bounds, quarantine, cool-down, scale-in window, step limit
+instruct    one Scale or Hold, then alarms and facts to learn
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .. import arguments
 from ..observation import Observation
@@ -19,44 +22,39 @@ from .deciding import Situation, decided
 from .emergency import contradicted, help_needed
 from .evidence import Seen, collect, learn, remember
 from .limits import limit
-from .precedence import Wish, lost_our_size, notice_orders, orders
 from .recovering import elapsed_s, follow, notice_failure, short_of_executors
 from .settings import Settings
-from .state import State
-
-if TYPE_CHECKING:
-    from .precedence import Free
-
+from .state import NOT_APPLIED, NOT_VERIFIED, ForeignEdit, State
 
 NO_DIGITS = str.maketrans("", "", "0123456789.,")
 
 
 def start(settings: Settings) -> State:
-    """The memory of a job nobody has looked at yet."""
+    """The state of a job before its first tick."""
     return State(settings=settings)
 
 
 def step(state: State, observation: Observation, now: float) -> tuple[State, list[Instruction]]:
-    """The next state, and what is to be done: one Scale or Hold first, then what to alarm and to learn."""
+    """The next state, and the instructions: one Scale or Hold first, then alarms and facts to learn."""
     now = arguments.number("now", now)
     back_s = state.stepped_at_s - now
-    told: tuple[Instruction, ...] = ()
+    clock: tuple[Instruction, ...] = ()
     if back_s > state.settings.stale_after_s:
         state = with_clock_put_back(state, now)
-        told = (
+        clock = (
             Alarm(f"the clock was put back by {back_s:.0f} s: what was seen by the wrong one is forgotten"),
         )
     elif back_s >= 0.0:
         return state, [Hold(f"this moment was evaluated already, {back_s:.0f} s ago")]
     seen = collect(state, observation, now)
     state, facts = notice(state, seen)
-    state, wish, worries = decide(state, seen)
-    wish = limit(state, seen, wish)
-    return instruct(state, seen, wish, told + facts + worries)
+    state, wanted, alarms = decide(state, seen)
+    wanted = limit(state, seen, wanted)
+    return instruct(state, seen, wanted, clock + facts + alarms)
 
 
 def with_clock_put_back(state: State, now: float) -> State:
-    """What is still true after the clock was wrong: sizes and orders; no moment that has not come yet."""
+    """What is still true after the clock was wrong: sizes and orders, and no moment that lies ahead."""
     change, foreign = state.change, state.foreign
     if change is not None:
         effect_s = change.took_effect_at_s
@@ -74,8 +72,8 @@ def with_clock_put_back(state: State, now: float) -> State:
 
 
 def notice(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
-    """What has happened since the last tick: orders, failures, recoveries, changes, measurements."""
-    state = notice_orders(state, seen)
+    """What has happened since the last tick, and the facts and alarms that follow from it."""
+    state = notice_foreign_edit(state, seen)
     drilled = _drilled(state, seen)
     if not drilled:
         state = notice_failure(state, seen)
@@ -90,17 +88,11 @@ def notice(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     return state, verified + recovered + learnt + short
 
 
-def _drilled(state: State, seen: Seen) -> bool:
-    """Whether a drill was going on since the tick before: it measures by itself what it causes."""
-    since_s = seen.now if isinstance(seen.previous, Unknown) else seen.previous.at_s
-    return state.directives.drilled(since_s) is not None
-
-
-def decide(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:
-    """What would be right: an order, a rollback, an emergency, a decision, or a hold with its reason."""
-    order: Hold | Wish | Free = orders(state, seen)
-    if isinstance(order, Hold | Wish):
-        return state, order, ()
+def decide(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Instruction, ...]]:
+    """The size that is wanted now, before the limits, or a hold with its reason."""
+    outranks = precedence(state, seen)
+    if outranks is not None:
+        return state, outranks, ()
     if seen.unusable or seen.missing:
         return state, _blind(state, seen), ()
     if state.change is not None:
@@ -112,24 +104,112 @@ def decide(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruct
     return _optimise(state, seen)
 
 
+def precedence(state: State, seen: Seen) -> Hold | Scale | None:
+    """What outranks a decision: pause, foreign edit, pin, drill, blackout, mode. None if nothing does."""
+    now, settings, directives = seen.now, state.settings, state.directives
+    if pause := directives.paused(now):
+        return Hold(f"paused by {pause.who}{_until(pause.until_s, now)}: {pause.why}")
+    if edit := state.foreign:
+        return Hold(
+            f"foreign edit: the size was set to {executors(edit.found)} where we had set {edit.ours}; "
+            "it is not touched until `headroom resume`"
+        )
+    if pin := directives.pinned(now):
+        order = f"pinned to {executors(pin.scale_out)} by {pin.who}{_until(pin.until_s, now)}: {pin.why}"
+        if not settings.min_scale_out <= pin.scale_out <= settings.max_scale_out:
+            return Hold(
+                f"{order}; but the bounds are {settings.min_scale_out}…{settings.max_scale_out}: "
+                "change the bounds or the pin"
+            )
+        at_work = state.change is not None and state.change.to == pin.scale_out
+        if not seen.sized or seen.scale_out == pin.scale_out or at_work:
+            return Hold(order)
+        return Scale(pin.scale_out, order, "pin")
+    if drill := directives.drilled(now):
+        return Hold(
+            f"drill under way: {drill.kind} on purpose, for {now - drill.since_s:.0f} s; nothing is decided "
+            "until the drill is over"
+        )
+    blackout = directives.blackout
+    if blackout is not None and not blackout.scale_out_allowed:
+        return Hold(f"blackout, nothing changes: {blackout.why}")
+    if settings.mode == "observe":
+        return Hold("mode observe: measuring and learning, deciding nothing")
+    return None
+
+
 def instruct(
-    state: State, seen: Seen, wish: Hold | Wish, facts: tuple[Instruction, ...]
+    state: State, seen: Seen, wanted: Hold | Scale, facts: tuple[Instruction, ...]
 ) -> tuple[State, list[Instruction]]:
-    """Turn the wish into an instruction, once, and remember the tick."""
-    first: Instruction
-    if isinstance(wish, Hold):
-        first = wish
-    elif state.settings.mode != "apply":
-        would = f"would scale to {executors(wish.to)}: {wish.reason}"
-        first = Hold(f"mode {state.settings.mode}, {would}", would=wish.to)
-    else:
-        first = Scale(wish.to, wish.reason)
-        state = change_to(state, seen, to=wish.to, origin=wish.origin)
+    """Turn what is wanted into an instruction, once, and remember the tick."""
+    if isinstance(wanted, Scale):
+        if state.settings.mode != "apply":
+            would = f"would scale to {executors(wanted.to)}: {wanted.reason}"
+            wanted = Hold(f"mode {state.settings.mode}, {would}", would=wanted.to)
+        else:
+            state = change_to(state, seen, wanted)
     state, kept = _not_again(state, seen, facts)
-    return remember(state, seen), [first, *kept]
+    return remember(state, seen), [wanted, *kept]
 
 
-def _blind(state: State, seen: Seen) -> Hold | Wish:
+def notice_foreign_edit(state: State, seen: Seen) -> State:
+    """The state with a foreign edit noticed, and with everything ended that `resume` ends."""
+    resumed_at_s = state.directives.resumed_at_s
+    kept = tuple(q for q in state.quarantined if q.since_s > resumed_at_s)
+    state = replace(state, quarantined=kept)
+    if state.settings.mode != "apply":
+        # Without mode apply people look after the size: what we had set is not ours to bring back.
+        state = replace(state, change=None, applied=NOT_APPLIED, last_good=NOT_VERIFIED)
+    foreign = state.foreign
+    if foreign is not None and foreign.since_s <= resumed_at_s:
+        ours = seen.scale_out if seen.sized else Unknown("the size was not readable at the resume")
+        # Taken over, not verified: nothing that we would bring back.
+        return replace(state, foreign=None, applied=ours, last_good=NOT_VERIFIED)
+    if foreign is not None or state.settings.mode != "apply" or not seen.sized:
+        return state
+    if not _is_foreign(state, seen):
+        return state
+    ours = state.applied if not isinstance(state.applied, Unknown) else seen.scale_out
+    edit = ForeignEdit(since_s=seen.now, found=seen.scale_out, ours=ours)
+    return replace(state, foreign=edit, change=None)
+
+
+def lost_our_size(state: State, scale_out: int) -> bool:
+    """Has the job come back with another size although the declared one still carries our mark?
+
+    A size that was verified under wider bounds than today's is not brought back.
+    """
+    settings = state.settings
+    return (
+        settings.mode == "apply"
+        and state.directives.foreign_edit is False
+        and not isinstance(state.last_good, Unknown)
+        and state.last_good == state.applied
+        and settings.min_scale_out <= state.last_good <= settings.max_scale_out
+        and scale_out != state.last_good
+    )
+
+
+def _is_foreign(state: State, seen: Seen) -> bool:
+    mark = state.directives.foreign_edit
+    if not isinstance(mark, Unknown):
+        return mark
+    if isinstance(state.applied, Unknown):
+        return False  # nothing of ours can have been overwritten
+    return seen.scale_out not in state.expected
+
+
+def _drilled(state: State, seen: Seen) -> bool:
+    """Whether a drill was going on since the tick before: it measures by itself what it causes."""
+    since_s = seen.now if isinstance(seen.previous, Unknown) else seen.previous.at_s
+    return state.directives.drilled(since_s) is not None
+
+
+def _until(until_s: float, now: float) -> str:
+    return "" if math.isinf(until_s) else f" for another {until_s - now:.0f} s"
+
+
+def _blind(state: State, seen: Seen) -> Hold | Scale:
     """Nothing may be concluded: hold, or take the size somebody has set for this case."""
     settings, size = state.settings, seen.observation.scale_out
     why = seen.unusable or f"missing: {', '.join(seen.missing)}"
@@ -139,10 +219,10 @@ def _blind(state: State, seen: Seen) -> Hold | Wish:
         return Hold(f"size held, {why}")
     if size >= emergency or blind_s < settings.missing_for_s:
         return Hold(f"size held, blind for {blind_s:.0f} s, {why}")
-    return Wish(emergency, "emergency", f"blind for {blind_s:.0f} s, the emergency size is taken; {why}")
+    return Scale(emergency, f"blind for {blind_s:.0f} s, the emergency size is taken; {why}", "emergency")
 
 
-def _under_way(state: State, seen: Seen) -> Hold | Wish:
+def _under_way(state: State, seen: Seen) -> Hold | Scale:
     change = state.change
     assert change is not None
     since = f"{seen.now - change.at_s:.0f} s ago"
@@ -152,10 +232,10 @@ def _under_way(state: State, seen: Seen) -> Hold | Wish:
         )
     if change.origin not in ROLLED_BACK:
         return Hold(f"{change.origin} to {executors(change.to)} failed ({change.problem}): `headroom resume`")
-    return Wish(change.before, "rollback", f"rolled back, {executors(change.to)} failed: {change.problem}")
+    return Scale(change.before, f"rolled back, {executors(change.to)} failed: {change.problem}", "rollback")
 
 
-def _recovering(state: State, seen: Seen) -> Hold | Wish:
+def _recovering(state: State, seen: Seen) -> Hold | Scale:
     incident = state.recovering
     assert incident is not None
     said = (
@@ -167,20 +247,20 @@ def _recovering(state: State, seen: Seen) -> Hold | Wish:
     if isinstance(found, Unknown):
         return Hold(f"{said}: {found.reason}")
     to, why = found
-    return Wish(to, "emergency", f"emergency, {said}: {why}")
+    return Scale(to, f"emergency, {said}: {why}", "emergency")
 
 
-def _reassert(state: State, seen: Seen) -> Wish:
+def _reassert(state: State, seen: Seen) -> Scale:
     assert not isinstance(state.last_good, Unknown)
     plural = "s" * (seen.scale_out != 1)
     why = (
         f"the job came back with {seen.scale_out} executor{plural}: re-asserted are the {state.last_good} "
         "that were verified"
     )
-    return Wish(state.last_good, "reassert", why)
+    return Scale(state.last_good, why, "reassert")
 
 
-def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instruction, ...]]:
+def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Instruction, ...]]:
     settings, current = state.settings, seen.scale_out
     sizes = tuple(s for s in settings.sizes if s == current or is_quarantined(state, s, seen.now) is None)
     decision = settings.decide(
@@ -194,7 +274,7 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instr
         if emergency is not None and emergency > current and seen.behind:
             return (
                 state,
-                Wish(emergency, "emergency", f"behind, and no decision: {decision.scale_out.reason}"),
+                Scale(emergency, f"behind, and no decision: {decision.scale_out.reason}", "emergency"),
                 worries,
             )
         return state, Hold(f"{executors(current)} held, no decision: {decision.scale_out.reason}"), worries
@@ -211,10 +291,10 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Wish, tuple[Instr
             to, why = contradiction
             return (
                 state,
-                Wish(to, "emergency", f"emergency: {why}"),
+                Scale(to, f"emergency: {why}", "emergency"),
                 (*worries, Alarm(f"models contradicted: {why}")),
             )
-    return state, Wish(decision.scale_out, "decision", decision.reason), worries
+    return state, Scale(decision.scale_out, decision.reason, "decision"), worries
 
 
 def _not_again(state: State, seen: Seen, facts: tuple[Instruction, ...]) -> tuple[State, list[Instruction]]:

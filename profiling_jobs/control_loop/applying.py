@@ -1,25 +1,27 @@
-"""How is a change of the size carried out exactly once, whoever tries, and whatever dies in the middle?
+"""Apply an ordered change of the size exactly once, and follow what became of it.
 
-    is it still ordered?          the control state says so, or a newer order has taken its place
+`apply` carries the change out, whoever calls it, however often, and whatever dies in the middle:
+
+    is it still ordered?          the control state holds the change, or a newer one has taken its place
     is it forbidden meanwhile?    pause, blackout, mode: then it is left alone
     is it ours to do?             a lease on its epoch; the deployment refuses older epochs
-    was it begun before?          the outcome is written before and after, and the deployment is looked at
+    was it begun before?          the outcome is written before and after, and the deployment is asked
 
-A size is set, not changed by so much: asking again for what is set already does nothing, so a change that was
-begun is completed by asking again. Whether the job is healthy with it, and whether to go back, is control's
-business at the next ticks.
+A size is set, not changed by an amount: asking again for what is set already does nothing, so a change that
+was begun is completed by asking again.
 
-What has become of the change that was ordered, as far as control has to know before it steps?
+`follow` tells control at the next tick what became of it:
 
-never begun, and forbidden meanwhile       withdrawn: it has not failed and teaches nothing; a rollback waits
-never begun for as long as a change takes  withdrawn, and somebody has to look why nothing runs
-begun later than ordered                   measured from when it was begun
-refused for good                           failed: taken back now, not after the time-out
+    not begun, and forbidden meanwhile  withdrawn: it has not failed and teaches nothing; a rollback waits
+    not begun within take_effect_s      withdrawn, with an alarm: nothing carries out changes
+    begun later than ordered            measured from when it was begun
+    refused for good                    failed: taken back now, not after the time-out
+
+Whether the job is healthy with its new size, and whether to go back, is decided by control at later ticks.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,76 +30,34 @@ from typing import Any, Literal
 
 from models import control
 from models.control import Directives, Settings, State
+from models.control.state import Change
 from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
-from models.ports import Lease
+from models.ports import Lease, Status
 from models.quantities import Json, Unknown, executors
 
-from .changes import Order, Outcome, outcome, tell
 from .context import Loop
-from .directives import directives, forbids
-from .live_state import recall
-
-
-def followed(
-    state: State, *, order: Order | None, outcome: Outcome | None, said: Directives, now_s: float
-) -> tuple[State, Order | None, tuple[str, ...], tuple[str, ...]]:
-    """The state that knows what became of the order, and the order if it still stands.
-
-    Then what somebody has to look at, and what is only to be written down.
-    """
-    change = state.change
-    if order is None or change is None or change.problem or not math.isinf(change.took_effect_at_s):
-        return state, None, (), ()
-    if outcome is None or outcome.epoch != order.epoch:
-        return *_waiting(state, order, said, now_s), ()
-    state = control.begun(state, at_s=outcome.begun_at_s)
-    if outcome.state == "refused":
-        return control.refused(state, why=outcome.problem), None, (), ()
-    trouble = (f"{_named(order)} has not worked yet: {outcome.problem}",) if outcome.problem else ()
-    return state, order, (), trouble
-
-
-def still_ordered(state: State, order: Order | None) -> Order | None:
-    """The order after control has stepped: only while its change is under way and not seen in effect."""
-    change = state.change
-    if order is None or change is None or change.problem or not math.isinf(change.took_effect_at_s):
-        return None
-    return order if change.to == order.to and change.origin == order.origin else None
-
-
-def _waiting(
-    state: State, order: Order, said: Directives, now_s: float
-) -> tuple[State, Order | None, tuple[str, ...]]:
-    """Nobody has begun it yet."""
-    if order.origin == "rollback" and state.settings.mode == "apply":
-        # Forgotten, it would leave the size that failed. Once nothing forbids it, it has as long as ever to
-        # begin; then control calls a person.
-        return control.begun(state, at_s=now_s) if forbids(said, order) else state, order, ()
-    if forbids(said, order) or state.settings.mode != "apply":
-        return control.withdrawn(state), None, ()
-    waited_s = now_s - order.at_s
-    if waited_s < state.settings.take_effect_s:
-        return state, order, ()
-    said_so = (
-        f"{_named(order)} was ordered {waited_s:.0f} s ago and nobody has begun it: is what carries out "
-        "changes running? It is withdrawn and decided anew"
-    )
-    return control.withdrawn(state), None, (said_so,)
-
-
-def _named(order: Order) -> str:
-    return f"the change from {order.before} to {executors(order.to)}"
-
+from .memory import Outcome, outcome, recall, save_outcome
+from .observe import Observed, Tick, directives
 
 LEASE_S = 45.0
-"""Prolonged while somebody works, so it outlasts any change; after a crash the next tick (E = 60 s) may go
-on. Judgement."""
+"""Renewed while an attempt is at work, so it outlasts any change; after a crash the next tick (E = 60 s) may
+go on. Judgement."""
 RENEWALS = 3  # per lease, so that one may be missed
+PUTS_RIGHT = ("rollback", "reassert")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Control's state before it steps, and what is known of the change that was ordered."""
+
+    state: State
+    alarms: tuple[str, ...] = ()
+    trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What an attempt has come to."""
+    """The result of one attempt."""
 
     did: Literal["scaled", "nothing", "refused", "later"]
     """scaled: the size is set. nothing: there was nothing to do, or it was done before. later: try again.
@@ -113,73 +73,157 @@ class Applied:
         return asdict(self)
 
 
-def pending(job: str, *, order: Order | None, loop: Loop, now_s: float) -> Json | None:
-    """What has to be carried out now, as `Evaluation.apply` says it; None while nothing has to."""
-    if order is None:
+def follow(state: State, tick: Tick, seen: Observed) -> Followed:
+    """The state that knows what became of the ordered change and what people say now."""
+    ours = outcome(tick.loop.store, tick.job)
+    found = followed(state, outcome=ours, said=seen.directives, now_s=tick.now_s)
+    said = marked(
+        seen.directives,
+        scale_out=seen.observation.scale_out,
+        status=seen.status,
+        state=found.state,
+        ours=ours,
+    )
+    return replace(found, state=found.state.with_directives(said))
+
+
+def followed(state: State, *, outcome: Outcome | None, said: Directives, now_s: float) -> Followed:
+    """What became of the ordered change by its outcome, or by how long it has waited without one."""
+    change = state.ordered
+    if change is None:
+        return Followed(state)
+    if outcome is None or outcome.epoch != change.epoch:
+        return _waiting(state, change, said, now_s)
+    state = control.begun(state, at_s=outcome.begun_at_s)
+    if outcome.state == "refused":
+        return Followed(control.refused(state, why=outcome.problem))
+    trouble = (f"{_named(change)} has not worked yet: {outcome.problem}",) if outcome.problem else ()
+    return Followed(state, trouble=trouble)
+
+
+def _waiting(state: State, change: Change, said: Directives, now_s: float) -> Followed:
+    """It was ordered, and no attempt has begun yet."""
+    if change.origin == "rollback" and state.settings.mode == "apply":
+        # Withdrawn, it would leave the size that failed. Once nothing forbids it, it has as long as any other
+        # to begin; then control raises an alarm.
+        return Followed(control.begun(state, at_s=now_s) if forbids(said, change) else state)
+    if forbids(said, change) or state.settings.mode != "apply":
+        return Followed(control.withdrawn(state))
+    waited_s = now_s - change.at_s
+    if waited_s < state.settings.take_effect_s:
+        return Followed(state)
+    alarm = (
+        f"{_named(change)} was ordered {waited_s:.0f} s ago and nothing has begun it: is what carries out "
+        "changes running? It is withdrawn and decided anew"
+    )
+    return Followed(control.withdrawn(state), alarms=(alarm,))
+
+
+def marked(
+    said: Directives,
+    *,
+    scale_out: int | Unknown,
+    status: Status | Unknown,
+    state: State,
+    ours: Outcome | None,
+) -> Directives:
+    """With our mark, where the declared size is one that we set although control does not expect it.
+
+    A change that was withdrawn or replaced just while it was carried out leaves such a size, and so does a
+    job that was started anew with the size of its settings. What was set before a `resume` shows nothing any
+    more: the size was set by others since.
+    """
+    if isinstance(scale_out, Unknown) or isinstance(state.applied, Unknown):
+        return said
+    if scale_out in state.expected:
+        return said
+    mark = status if isinstance(status, Unknown) else status.ours
+    if isinstance(mark, Unknown):
+        done = ours is not None and ours.state != "refused" and scale_out == ours.to
+        mark = done and ours is not None and ours.at_s > said.resumed_at_s
+    return replace(said, foreign_edit=False) if mark else said
+
+
+def forbids(said: Directives, change: Change) -> str:
+    """Why an ordered change must not be begun now; empty if it may."""
+    if said.pause is not None:
+        return f"paused by {said.pause.who}: {said.pause.why}"
+    if change.origin == "pin" or said.blackout is None:
+        return ""
+    # As in control: a window that allows growing forbids decisions to shrink, not to put a size right.
+    if said.blackout.scale_out_allowed and (change.to >= change.before or change.origin in PUTS_RIGHT):
+        return ""
+    return f"blackout: {said.blackout.why}"
+
+
+def pending(state: State, tick: Tick) -> Json | None:
+    """What has to be carried out now, as `Evaluation.apply` shows it; None while nothing has to."""
+    change, now_s = state.ordered, tick.now_s
+    if change is None:
         return None
-    said = outcome(loop.store, job)
-    if said is None or said.epoch != order.epoch:
-        # Once a lease: a run that was lost before it began is replaced.
-        attempt = f"wait{int((now_s - order.at_s) // LEASE_S)}"
-    elif said.state in ("done", "refused"):
+    known = outcome(tick.loop.store, tick.job)
+    if known is None or known.epoch != change.epoch:
+        # A new key once a lease: a run that was lost before it began is replaced.
+        attempt = f"wait{int((now_s - change.at_s) // LEASE_S)}"
+    elif known.state in ("done", "refused"):
         return None
-    elif said.state == "begun" and now_s - said.at_s < LEASE_S:
-        return None  # somebody is at work
+    elif known.state == "begun" and now_s - known.at_s < LEASE_S:
+        return None  # an attempt is at work
     else:
-        attempt = f"{said.state}{said.tries}"
-    return {**order.to_json(), "key": f"{job}:{order.epoch}:{attempt}"}
+        attempt = f"{known.state}{known.tries}"
+    shown = {name: getattr(change, name) for name in ("epoch", "before", "to", "origin", "reason", "at_s")}
+    return {**shown, "key": f"{tick.job}:{change.epoch}:{attempt}"}
 
 
 def apply(job: str, *, epoch: int, settings: Settings, loop: Loop, holder: str) -> Applied:
     """Carry out the change that the tick of this epoch has ordered. `holder` names this attempt."""
-    order = _order(job, epoch, settings, loop)
-    if isinstance(order, Applied):
-        return order
+    change = _still_ordered(job, epoch, settings, loop)
+    if isinstance(change, Applied):
+        return change
     lease = Lease(job, epoch, holder, loop.clock.now_s() + LEASE_S)
     if not loop.store.claim(lease, now_s=loop.clock.now_s()):
-        return Applied("later", f"somebody else carries out epoch {epoch} of {job}, or a newer one")
+        return Applied("later", f"epoch {epoch} of {job}, or a newer one, is being carried out already")
     try:
-        with _prolonged(lease, loop):
-            order = _order(job, epoch, settings, loop)  # again, now that nobody else is at it
-            return order if isinstance(order, Applied) else _carry_out(job, order, settings.path, loop)
+        with _renewed(lease, loop):
+            change = _still_ordered(job, epoch, settings, loop)  # again, now that no other attempt is at it
+            return change if isinstance(change, Applied) else _carry_out(job, change, settings.path, loop)
     finally:
         loop.store.release(lease)
 
 
-def _order(job: str, epoch: int, settings: Settings, loop: Loop) -> Order | Applied:
-    """The order, if it is still to be carried out; else why not."""
-    memory, now_s = recall(loop.store, job, settings), loop.clock.now_s()
-    order, said = memory.order, outcome(loop.store, job)
-    if said is not None and said.epoch >= epoch and said.state in ("done", "refused"):
-        return Applied(
-            "nothing", f"epoch {said.epoch} of {job} is {said.state} already", said.before, said.to
-        )
-    if order is None or order.epoch != epoch:
-        newer = "" if order is None else f", epoch {order.epoch} has taken its place"
+def _still_ordered(job: str, epoch: int, settings: Settings, loop: Loop) -> Change | Applied:
+    """The change, if it is still to be carried out; else why not."""
+    tick = Tick(job, settings, loop, recall(loop.store, job, settings), loop.clock.now_s())
+    change, known = tick.memory.control.ordered, outcome(loop.store, job)
+    if known is not None and known.epoch >= epoch and known.state in ("done", "refused"):
+        why = f"epoch {known.epoch} of {job} is {known.state} already"
+        return Applied("nothing", why, known.before, known.to)
+    if change is None or change.epoch != epoch:
+        newer = "" if change is None else f", epoch {change.epoch} has taken its place"
         return Applied("nothing", f"epoch {epoch} of {job} is no longer ordered{newer}")
     if settings.mode != "apply":
         return Applied("nothing", f"mode {settings.mode}: nothing is touched")
-    orders = directives(job, loop=loop, memory=memory, now_s=now_s)
-    why = forbids(orders, order) or _too_old(order, settings, now_s)
-    begun = said is not None and said.epoch == epoch and said.state == "begun"
+    why = forbids(directives(tick), change) or _too_old(change, settings, tick.now_s)
+    begun = known is not None and known.epoch == epoch and known.state == "begun"
     if why and not begun:  # what is half done is completed
         return Applied("nothing", why)
-    return order
+    return change
 
 
-def _too_old(order: Order, settings: Settings, now_s: float) -> str:
-    waited_s = now_s - order.at_s
-    if waited_s <= settings.take_effect_s or order.origin == "rollback":  # control gives that one up itself
+def _too_old(change: Change, settings: Settings, now_s: float) -> str:
+    waited_s = now_s - change.at_s
+    if waited_s <= settings.take_effect_s or change.origin == "rollback":  # control gives that one up itself
         return ""
     return f"it was ordered {waited_s:.0f} s ago: the next tick decides anew"
 
 
-def _carry_out(job: str, order: Order, path: Literal["live", "restart"], loop: Loop) -> Applied:
-    """The attempt itself, written down before and after."""
-    now_s, said = loop.clock.now_s(), outcome(loop.store, job)
-    begun = Outcome(order.epoch, order.before, order.to, "begun", begun_at_s=now_s, at_s=now_s)
-    if said is not None and said.epoch == order.epoch:
-        begun = replace(said, state="begun", at_s=now_s, tries=said.tries + 1, problem="")
+def _carry_out(job: str, change: Change, path: Literal["live", "restart"], loop: Loop) -> Applied:
+    """The attempt itself, recorded before and after."""
+    assert change.epoch is not None
+    now_s, known = loop.clock.now_s(), outcome(loop.store, job)
+    begun = Outcome(change.epoch, change.before, change.to, "begun", begun_at_s=now_s, at_s=now_s)
+    if known is not None and known.epoch == change.epoch:
+        begun = replace(known, state="begun", at_s=now_s, tries=known.tries + 1, problem="")
     try:
         status = loop.deployments.status(job)
     except Misconfigured as gone:
@@ -187,53 +231,58 @@ def _carry_out(job: str, order: Order, path: Literal["live", "restart"], loop: L
     except HeadroomError as silent:
         return _ended(job, loop, begun, "later", str(silent))
     declared = status.declared_scale_out
-    ours = {order.before, order.to} if said is None else {order.before, order.to, said.to}
+    ours = {change.before, change.to} if known is None else {change.before, change.to, known.to}
     if declared not in ours:
         found = declared.reason if isinstance(declared, Unknown) else executors(declared)
-        why = f"somebody has set {found} meanwhile, it is not touched"
-        return Applied("nothing", why, order.before, order.to)
-    if declared == order.to and status.executors_alive == order.to:
+        why = f"the size was set to {found} meanwhile, and not by us: it is not touched"
+        return Applied("nothing", why, change.before, change.to)
+    if declared == change.to and status.executors_alive == change.to:
         _ended(job, loop, begun, "done", "")
-        return Applied("nothing", f"{job} has {executors(order.to)} already", order.before, order.to)
-    tell(loop.store, job, begun)
+        return Applied("nothing", f"{job} has {executors(change.to)} already", change.before, change.to)
+    save_outcome(loop.store, job, begun)
     try:
-        done = loop.deployments.scale(job, order.to, epoch=order.epoch, path=path)
+        done = loop.deployments.scale(job, change.to, epoch=change.epoch, path=path)
     except NotReady as later:
         return _ended(job, loop, begun, "later", str(later))
     except (Unsafe, Misconfigured) as refused:
         return _ended(job, loop, begun, "refused", str(refused))
     now_s = loop.clock.now_s()
-    tell(loop.store, job, replace(begun, state="done", at_s=now_s, path=done.path, took_s=done.took_s))
-    said_so = (
-        f"{job} scaled from {order.before} to {executors(order.to)}, {done.path}, in {done.took_s:.1f} s"
+    save_outcome(
+        loop.store, job, replace(begun, state="done", at_s=now_s, path=done.path, took_s=done.took_s)
     )
-    return Applied("scaled", said_so, order.before, order.to, done.path, done.took_s)
+    sentence = (
+        f"{job} scaled from {change.before} to {executors(change.to)}, {done.path}, in {done.took_s:.1f} s"
+    )
+    return Applied("scaled", sentence, change.before, change.to, done.path, done.took_s)
 
 
 def _ended(
     job: str, loop: Loop, begun: Outcome, state: Literal["done", "later", "refused"], problem: str
 ) -> Applied:
-    ended = replace(begun, state=state, at_s=loop.clock.now_s(), problem=problem)
-    tell(loop.store, job, ended)
+    save_outcome(loop.store, job, replace(begun, state=state, at_s=loop.clock.now_s(), problem=problem))
     did: Literal["nothing", "later", "refused"] = "nothing" if state == "done" else state
     return Applied(did, problem, begun.before, begun.to)
 
 
 @contextmanager
-def _prolonged(lease: Lease, loop: Loop) -> Iterator[None]:
+def _renewed(lease: Lease, loop: Loop) -> Iterator[None]:
     """Held for as long as the work takes, even if that is longer than one lease."""
     over = threading.Event()
 
-    def prolong() -> None:
+    def renew() -> None:
         while not over.wait(LEASE_S / RENEWALS):
             now_s = loop.clock.now_s()
-            with suppress(HeadroomError):  # of several a lease: the next one is in time, too
+            with suppress(HeadroomError):  # several a lease: the next one is in time, too
                 loop.store.claim(replace(lease, until_s=now_s + LEASE_S), now_s=now_s)
 
-    keeper = threading.Thread(target=prolong, name=f"headroom-lease-{lease.job}", daemon=True)
+    keeper = threading.Thread(target=renew, name=f"headroom-lease-{lease.job}", daemon=True)
     keeper.start()
     try:
         yield
     finally:
         over.set()
         keeper.join()
+
+
+def _named(change: Change) -> str:
+    return f"the change from {change.before} to {executors(change.to)}"

@@ -1,6 +1,6 @@
-"""What does the control loop stand on? The ports it reads and acts through, and the models in charge.
+"""Control-loop dependencies: the ports it reads and acts through, and the models in charge.
 
-The same bundle serves an evaluation and an apply, in one process or in two: everything that must not be
+The same dependencies serve an evaluation and an apply, in one process or in two: everything that must not be
 forgotten is in the store. What is kept in `remembered` only saves time.
 """
 

@@ -1,18 +1,15 @@
-"""Have the forecasts been right lately, at the horizon in use, and who should forecast now?
+"""The expected load: recent rates, the champion's forecast, and its score against what really came.
 
-Every tick remembers its forecast, and scores those whose horizon is over (`models.accuracy`). Forecasts that
-overlap share their errors, so misses count once per horizon: after MISSES of them in a row the champion is
-not believed any more, the best naive forecast takes its place in the same tick, and a refit is asked for.
+`Rates` is the grid of arrival rates: cell k holds the mean rate over [k·step, (k + 1)·step), epoch seconds. A
+cell is added once it is over and never changed; what was not read is missing, not zero.
 
-The row is of champions, one after the other. A routine refit (hourly) does not end it: it is the same way of
-forecasting with an hour more of data, four horizons of 900 s last longer than that hour, and a better one
-ends the row with its first hit. Only what comes while a stand-in is in charge, as was asked, begins anew.
+`foresee` updates the champion's forecaster with every rate seen since it was trained, and forecasts from the
+tick on. `Scoring` remembers each forecast and scores it when its horizon is over (`models.accuracy`).
+Forecasts that overlap share their errors, so misses count once per horizon: after MISSES of them in a row the
+best naive forecast takes the champion's place in the same tick, and a refit is requested.
 
-How fast have records arrived of late, on the grid that forecasts use?
-
-Cell k holds the mean rate over [k·step, (k + 1)·step), epoch seconds. A cell is added once it is over, and
-never changed; what nobody has read is missing, not zero. The newest day is kept with the control state, so
-that a forecast goes on after a restart as if nothing had happened.
+A routine refit does not end the row of misses: it is the same way of forecasting with an hour more of data,
+and a better one ends the row with its first hit. Only the refit that was requested begins a new row.
 """
 
 from __future__ import annotations
@@ -33,6 +30,7 @@ from models.workload import Forecast, Forecaster
 from models.workload.forecaster import naive_forecaster
 
 from ..telemetry.timeline import Timeline
+from .context import InCharge
 
 MOST_CELLS = 2880  # judgement: a day at 30 s; enough to see what the champion is told after a restart
 AHEAD = 2  # cells; judgement: a clock that is kept in step is not set back by so much
@@ -261,3 +259,91 @@ def _digits(data: Mapping[str, Any]) -> dict[str, Any]:
     """Six digits are plenty for what is compared with noisy rates."""
     short = {name: [float(f"{v:.6g}") for v in data[name]] for name in ("mid", "low", "high")}
     return {**data, **short}
+
+
+PATHS = 200  # agreed: what the optimiser is measured with
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """The forecast of one tick."""
+
+    forecast: Forecast | Unknown
+    scoring: Scoring
+    summary: Mapping[str, Any]
+    """What the evaluation records of it."""
+    requests: tuple[Mapping[str, Any], ...] = ()
+
+
+def foresee(
+    job: str,
+    charge: InCharge | Unknown,
+    *,
+    rates: Rates,
+    scoring: Scoring,
+    horizon_s: float,
+    cache: dict[str, Any],
+    now_s: float,
+) -> Foreseen:
+    """The forecast from now on: the champion's, or the best naive one after too many misses in a row."""
+    champion = charge if isinstance(charge, Unknown) else charge.forecaster
+    if isinstance(charge, Unknown) or isinstance(champion, Unknown):
+        assert isinstance(champion, Unknown)
+        asked_s = now_s // ASK_AGAIN_S * ASK_AGAIN_S
+        # A fit that is asked for earlier fails, and shows a failed run to whoever starts for the first time.
+        fits = rates.known_s > FEWEST_RATES * forecast_step_s(horizon_s)
+        requests = (_refit(champion.reason, since_s=asked_s),) if fits else ()
+        return Foreseen(champion, scoring, {"unknown": champion.reason}, requests)
+    scoring, scored = scoring.under(charge.forecaster_version).settled(rates)
+    scoring = scoring.judged(now_s)
+    forecaster, by = _updated(job, cache, charge, champion, rates), "champion"
+    if scoring.instead:
+        naive = stand_in(champion, rates)
+        if not isinstance(naive, Unknown):
+            forecaster, by = naive, "naive"
+    scoring = scoring.made(forecaster.predict(paths=PATHS), by=by, from_s=rates.end_s)
+    # Beyond a whole horizon nothing that was observed is left, and control has stopped believing it.
+    later_steps = min(max(0.0, now_s - rates.end_s) / rates.step_s, float(forecaster.steps))
+    forecast = forecaster.predict(paths=PATHS, later_steps=later_steps)
+    requests = (_refit(scoring.instead, since_s=scoring.since_s),) if scoring.instead else ()
+    from_s = rates.end_s + later_steps * rates.step_s
+    return Foreseen(forecast, scoring, _summary(forecast, by, scoring, scored, from_s), requests)
+
+
+def _refit(why: str, *, since_s: float) -> dict[str, Any]:
+    return {"do": "refit", "model": "workload", "why": why, "since_s": since_s}
+
+
+def _updated(
+    job: str, cache: dict[str, Any], charge: InCharge, champion: Forecaster, rates: Rates
+) -> Forecaster:
+    """The champion with everything seen since it was trained; a copy, kept for the next tick."""
+    key = f"forecaster of {job}"
+    which = (charge.forecaster_version, champion.step_s, charge.forecaster_until_s)
+    known, forecaster, seen = cache.get(key, (None, None, 0))
+    if known != which or seen > rates.end:  # or it has seen what a clock gone ahead had added
+        forecaster = Forecaster.from_json(champion.to_json())
+        until_s = charge.forecaster_until_s
+        seen = rates.first if isinstance(until_s, Unknown) else round(until_s / rates.step_s)
+    new = rates.since(seen)
+    if new.size:
+        forecaster.update(new)
+    cache[key] = (which, forecaster, max(seen, rates.end))
+    return forecaster
+
+
+def _summary(
+    forecast: Forecast, by: str, scoring: Scoring, scored: tuple[Scored, ...], from_s: float
+) -> dict[str, Any]:
+    return {
+        "by": by,
+        "model": forecast.model,
+        "from_s": from_s,
+        "step_s": forecast.step_s,
+        "horizon_s": forecast.horizon_s,
+        "mean_rps": float(forecast.mid.mean()),
+        "peak": vars(forecast.peak),
+        "misses_in_row": scoring.misses,
+        "instead": scoring.instead or None,
+        "scored": [each.to_json() for each in scored],
+    }

@@ -223,7 +223,9 @@ def test_without_its_size_every_evaluation_holds_and_names_the_key(mode: str) ->
     assert all(isinstance(e.scale_out, Unknown) for e in found)
     assert found[-1].observation["arrival_rps"] == pytest.approx(3_400.0, rel=0.05)
     (alarm,) = story.alarms()
-    assert alarm.startswith("orders cannot be seen for 300 s: its size is held (job.orders.executors is not")
+    assert alarm.startswith(
+        "orders cannot be observed for 300 s: its size is held (job.orders.executors is not"
+    )
     if mode == "recommend":
         assert "job.orders.executors is not set" in found[-1].reason
 

@@ -29,7 +29,7 @@ from models.control import (
     start,
     step,
 )
-from models.control.optimiser import by_optimise
+from models.control.deciding import by_optimise
 from models.observation import Observation
 from models.optimise.engine import BatchEngine
 from models.promise import Promise
@@ -590,7 +590,7 @@ def test_a_foreign_edit_back_to_the_size_before_is_noticed_while_a_change_is_ver
     job = Job(piecewise((0.0, 2_500.0), (600.0, 3_200.0)))
     log = run(job, minutes=30, happens={725.0: edit})
     assert [to for _, to in log.scales] == [5]
-    assert "foreign edit: somebody set 4 executors where we had set 5" in log.reason(780.0)
+    assert "foreign edit: the size was set to 4 executors where we had set 5" in log.reason(780.0)
 
 
 def test_recommend_shows_and_touches_nothing() -> None:

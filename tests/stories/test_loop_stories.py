@@ -20,7 +20,7 @@ import pytest
 
 from models.capacity import CapacityModel
 from models.control import Blackout, Models, Settings, Situation
-from models.control.optimiser import by_optimise
+from models.control.deciding import by_optimise
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.optimise.engine import BatchEngine
@@ -573,7 +573,7 @@ def test_a_foreign_edit_is_held_until_resume_even_if_the_control_state_is_lost()
     ours = story.sizes()[-1]
     world.cluster.job("orders").scale(5, world.cluster.now_s)  # somebody else's hands
     story = world.run(minutes=4)
-    assert all("foreign edit: somebody set 5 executors" in r for r in story.reasons())
+    assert all("foreign edit: the size was set to 5 executors" in r for r in story.reasons())
     (hold,) = world.store.directives("orders", now_s=world.cluster.now_s)
     assert (hold.kind, hold.who) == ("hold", "headroom")
 
@@ -582,7 +582,8 @@ def test_a_foreign_edit_is_held_until_resume_even_if_the_control_state_is_lost()
     world.daemon = world.restarted()
     story = world.run(minutes=2)
     assert all(
-        r == f"paused by headroom: somebody set 5 executors where we had set {ours}" for r in story.reasons()
+        r == f"paused by headroom: the size was set to 5 executors where we had set {ours}"
+        for r in story.reasons()
     )
     assert "could not be read" in story.alarms()[0]
 
@@ -666,7 +667,7 @@ def test_a_deployment_that_does_not_answer_holds_the_size() -> None:
     assert story.alarms() == []  # one that is away for a moment
     story = world.run(minutes=8)
     (alarm,) = story.alarms()  # told once, not every minute
-    assert alarm.startswith("orders cannot be seen for 300 s")
+    assert alarm.startswith("orders cannot be observed for 300 s")
     world.deployments.status = answer  # type: ignore[method-assign]
     assert world.run(minutes=3).scales()
 
@@ -764,7 +765,7 @@ def test_an_order_that_nobody_begins_is_withdrawn_and_told() -> None:
     world = World().launch(load=jump(3, 4_000.0))
     story = world.run(minutes=12, applies=False)
     assert len(story.scales()) >= 2
-    assert any("nobody has begun it" in alarm for alarm in story.alarms())
+    assert any("nothing has begun it" in alarm for alarm in story.alarms())
     assert story.last().quarantined == []
     keys = [e.apply["key"] for e in story.ticks["orders"] if e.apply is not None]
     assert len(set(keys)) == len(keys) >= 4  # a run that was lost is replaced under another name
@@ -804,7 +805,7 @@ def _dies_in_the_middle(world: World, *, before: bool, after: bool) -> None:
     world.deployments.scale = scale_and_die  # type: ignore[method-assign]
     with pytest.raises(Died):
         world.run(minutes=10)
-    ordered = world.store.control("orders").state["order"]
+    ordered = world.store.control("orders").state["control"]["change"]
     assert world.store.document("orders", "applied")["state"] == "begun"
     world.daemon = world.restarted()
     story = world.run(minutes=8)
@@ -812,7 +813,7 @@ def _dies_in_the_middle(world: World, *, before: bool, after: bool) -> None:
     assert set(story.sizes()[1:]) == {ordered["to"]}
     assert story.alarms() == []
     assert story.last().change is None
-    assert world.store.control("orders").state["order"] is None
+    assert world.store.control("orders").state["control"]["change"] is None
 
 
 def test_a_crash_after_the_state_was_saved_loses_neither_the_evaluation_nor_the_order() -> None:
@@ -1063,7 +1064,7 @@ def test_a_champion_that_was_refused_leaves_the_old_one_in_charge(tmp_path: Path
     def charge(job: str) -> InCharge:
         found = Champions.load(tmp_path, job)
         return InCharge(
-            found.models(), found.forecaster, found.forecaster_until_s, found.versions, found.seed
+            found.models(), found.forecaster, found.forecaster_until_s, found.versions, seed=found.seed
         )
 
     world = World().launch(load=jump(6, 4_000.0))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from models import control
-from models.control import Blackout, Settings
+from models.control import Blackout, Settings, State
+from models.control.state import Change
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Directive, Lease, Rescaled, Status
 from models.promise import Promise
@@ -18,15 +19,16 @@ from models.quantities import Unknown
 from models.simulation.store import MemoryStore
 from profiling_jobs.control_loop import applying
 from profiling_jobs.control_loop.applying import LEASE_S, apply, pending
-from profiling_jobs.control_loop.changes import Order, Outcome, outcome, tell
 from profiling_jobs.control_loop.context import Loop
-from profiling_jobs.control_loop.live_state import Memory, save
+from profiling_jobs.control_loop.memory import Memory, Outcome, outcome, save, save_outcome
+from profiling_jobs.control_loop.observe import Tick
 
 pytestmark = pytest.mark.fast
 
 SETTINGS = Settings(promise=Promise(180.0), max_scale_out=12, mode="apply")
 NOW_S = 1_000.0
-ORDER = Order(7, 4, 6, "decision", "because", NOW_S - 5.0)
+NOT_READ = Unknown("not read")
+CHANGE = Change("decision", 4, 6, NOW_S - 5.0, "because", NOT_READ, NOT_READ, NOT_READ, NOT_READ, epoch=7)
 
 
 @dataclass
@@ -63,11 +65,15 @@ class Clock:
     def sleep(self, seconds: float) -> None: ...
 
 
-def world(job: Job | None = None, *, order: Order | None = ORDER, said: Outcome | None = None) -> Loop:
+def state(change: Change | None = CHANGE) -> State:
+    return replace(control.start(SETTINGS), change=change)
+
+
+def world(job: Job | None = None, *, change: Change | None = CHANGE, said: Outcome | None = None) -> Loop:
     store = MemoryStore()
-    save(store, "orders", Memory(control.start(SETTINGS), epoch=9, order=order), expected_epoch=None)
+    save(store, "orders", Memory(state(change), epoch=9), expected_epoch=None)
     if said is not None:
-        tell(store, "orders", said)
+        save_outcome(store, "orders", said)
     nothing: Any = None
     return Loop(store, job or Job(), nothing, lambda job: Unknown("none"), Clock())  # type: ignore[arg-type]
 
@@ -103,14 +109,14 @@ def test_it_is_carried_out_the_way_the_decision_was_made_for() -> None:
 @pytest.mark.parametrize(
     ("loop", "changes", "reason"),
     [
-        (world(order=None), {}, "no longer ordered"),
-        (world(order=replace(ORDER, epoch=8)), {}, "epoch 8 has taken its place"),
+        (world(change=None), {}, "no longer ordered"),
+        (world(change=replace(CHANGE, epoch=8)), {}, "epoch 8 has taken its place"),
         (world(said=said("done")), {}, "is done already"),
         (world(said=said("refused")), {}, "is refused already"),
         (world(said=said("done", epoch=8)), {}, "epoch 8 of orders is done already"),
         (world(), {"settings": replace(SETTINGS, mode="recommend")}, "mode recommend: nothing is touched"),
-        (world(order=replace(ORDER, at_s=NOW_S - 200.0)), {}, "was ordered 200 s ago"),
-        (world(Job(declared=5)), {}, "somebody has set 5 executors meanwhile"),
+        (world(change=replace(CHANGE, at_s=NOW_S - 200.0)), {}, "was ordered 200 s ago"),
+        (world(Job(declared=5)), {}, "the size was set to 5 executors meanwhile, and not by us"),
         (world(Job(declared=6, alive=6)), {}, "has 6 executors already"),
     ],
 )
@@ -122,26 +128,26 @@ def test_what_is_no_longer_to_be_done_is_left_alone(loop: Loop, changes: Any, re
 
 
 @pytest.mark.parametrize(
-    ("order", "window", "did"),
+    ("change", "window", "did"),
     [
-        (ORDER, Blackout("payday"), "nothing"),
-        (ORDER, Blackout("payday", scale_out_allowed=True), "scaled"),
-        (replace(ORDER, to=3), Blackout("payday", scale_out_allowed=True), "nothing"),
-        (replace(ORDER, origin="pin"), Blackout("payday"), "scaled"),
-        (replace(ORDER, to=3, origin="rollback"), Blackout("payday", scale_out_allowed=True), "scaled"),
-        (replace(ORDER, to=3, origin="reassert"), Blackout("payday", scale_out_allowed=True), "scaled"),
-        (replace(ORDER, to=3, origin="rollback"), Blackout("payday"), "nothing"),
-        (replace(ORDER, to=6, origin="reassert"), Blackout("payday"), "nothing"),
+        (CHANGE, Blackout("payday"), "nothing"),
+        (CHANGE, Blackout("payday", scale_out_allowed=True), "scaled"),
+        (replace(CHANGE, to=3), Blackout("payday", scale_out_allowed=True), "nothing"),
+        (replace(CHANGE, origin="pin"), Blackout("payday"), "scaled"),
+        (replace(CHANGE, to=3, origin="rollback"), Blackout("payday", scale_out_allowed=True), "scaled"),
+        (replace(CHANGE, to=3, origin="reassert"), Blackout("payday", scale_out_allowed=True), "scaled"),
+        (replace(CHANGE, to=3, origin="rollback"), Blackout("payday"), "nothing"),
+        (replace(CHANGE, to=6, origin="reassert"), Blackout("payday"), "nothing"),
     ],
 )
-def test_a_blackout_that_has_begun_meanwhile(order: Order, window: Blackout, did: str) -> None:
-    loop = replace(world(order=order), blackout=lambda job, now_s: window)
+def test_a_blackout_that_has_begun_meanwhile(change: Change, window: Blackout, did: str) -> None:
+    loop = replace(world(change=change), blackout=lambda job, now_s: window)
     assert attempt(loop).did == did
 
 
 def test_a_rollback_that_had_to_wait_is_not_too_old() -> None:
-    order = replace(ORDER, before=6, to=4, origin="rollback", at_s=NOW_S - 900.0)
-    assert attempt(world(Job(declared=6, alive=6), order=order)).did == "scaled"
+    change = replace(CHANGE, before=6, to=4, origin="rollback", at_s=NOW_S - 900.0)
+    assert attempt(world(Job(declared=6, alive=6), change=change)).did == "scaled"
 
 
 def test_a_pause_is_obeyed_unless_the_change_is_half_done() -> None:
@@ -176,7 +182,7 @@ def test_a_deployment_that_is_silent_or_gone() -> None:
     assert attempt(world(Job(silent=Misconfigured("deployment", "there is none")))).did == "refused"
 
 
-def test_while_somebody_holds_the_lease_nobody_else_acts() -> None:
+def test_while_one_attempt_holds_the_lease_no_other_acts() -> None:
     loop = world()
     assert loop.store.claim(Lease("orders", 7, "run-0", NOW_S + 9.0), now_s=NOW_S)
     assert attempt(loop).did == "later"
@@ -219,7 +225,7 @@ def test_a_change_that_takes_long_keeps_its_lease(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_what_has_to_be_launched(told: Outcome | None, after_s: float, key: str | None) -> None:
-    loop = world(said=told)
-    found = pending("orders", order=ORDER, loop=loop, now_s=NOW_S - 4.0 + after_s)
+    tick = Tick("orders", SETTINGS, world(said=told), Memory(state()), NOW_S - 4.0 + after_s)
+    found = pending(state(), tick)
     assert (None if found is None else found["key"]) == key
-    assert pending("orders", order=None, loop=loop, now_s=NOW_S) is None
+    assert pending(state(None), tick) is None

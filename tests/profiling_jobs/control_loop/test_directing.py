@@ -12,8 +12,8 @@ from models.control import Directives, Settings
 from models.ports import NO_MARK, Status
 from models.promise import Promise
 from models.quantities import Unknown
-from profiling_jobs.control_loop.changes import Outcome
-from profiling_jobs.control_loop.directives import marked
+from profiling_jobs.control_loop.applying import marked
+from profiling_jobs.control_loop.memory import Outcome
 
 pytestmark = pytest.mark.fast
 
@@ -28,7 +28,7 @@ SET_SIX = Outcome(7, 4, 6, "done", begun_at_s=90.0, at_s=100.0)
         (6, None, 0.0, True, False),
         (6, None, 0.0, NO_MARK, NO_MARK),
         (6, SET_SIX, 0.0, NO_MARK, False),
-        (6, SET_SIX, 0.0, False, NO_MARK),  # set by us once, by somebody else since
+        (6, SET_SIX, 0.0, False, NO_MARK),  # set by us once, by others since
         (6, SET_SIX, 100.0, NO_MARK, NO_MARK),  # what was before a resume says nothing of after it
         (6, SET_SIX, 100.0, True, False),
         (6, replace(SET_SIX, state="refused"), 0.0, NO_MARK, NO_MARK),

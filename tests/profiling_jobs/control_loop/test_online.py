@@ -7,7 +7,7 @@ import pytest
 
 from models.quantities import Interval, Unknown
 from profiling_jobs.control_loop.live_capacity import LiveCapacity, said_live
-from profiling_jobs.control_loop.live_state import nothing_learnt
+from profiling_jobs.control_loop.memory import nothing_learnt
 
 pytestmark = pytest.mark.fast
 

@@ -13,18 +13,24 @@ from models.errors import Unsafe
 from models.ports import Control
 from models.promise import Promise
 from models.simulation.store import MemoryStore
-from profiling_jobs.control_loop.changes import Order, Outcome, outcome, tell
 from profiling_jobs.control_loop.forecasting import Rates
-from profiling_jobs.control_loop.live_state import Memory, next_epoch, recall, save
+from profiling_jobs.control_loop.memory import (
+    Memory,
+    Outcome,
+    next_epoch,
+    outcome,
+    recall,
+    save,
+    save_outcome,
+)
 
 pytestmark = pytest.mark.fast
 
 SETTINGS = Settings(promise=Promise(180.0), max_scale_out=12)
-ORDER = Order(7, 4, 6, "decision", "because", 60.0)
 
 
 def memory(**changes: Any) -> Memory:
-    given = {"epoch": 7, "rates": Rates(60.0, 3, (1.0,)), "order": ORDER, **changes}
+    given = {"epoch": 7, "rates": Rates(60.0, 3, (1.0,)), **changes}
     return Memory(control.start(SETTINGS), **given)
 
 
@@ -35,15 +41,15 @@ def test_it_comes_back_as_it_was() -> None:
     assert save(store, "orders", kept, expected_epoch=None)
     again = recall(store, "orders", SETTINGS)
     assert again.to_json() == kept.to_json()
-    assert (again.epoch, again.order, again.trouble) == (7, ORDER, "")
+    assert (again.epoch, again.trouble) == (7, "")
 
 
 def test_only_one_of_two_that_started_from_the_same_epoch_is_kept() -> None:
     store = MemoryStore()
     save(store, "orders", memory(epoch=7), expected_epoch=None)
     assert save(store, "orders", memory(epoch=8), expected_epoch=7)
-    assert not save(store, "orders", memory(epoch=8, order=None), expected_epoch=7)
-    assert recall(store, "orders", SETTINGS).order == ORDER
+    assert not save(store, "orders", memory(epoch=8, rates=None), expected_epoch=7)
+    assert recall(store, "orders", SETTINGS).rates is not None
 
 
 def test_epochs_grow_with_every_tick_and_a_lost_store_does_not_make_them_older() -> None:
@@ -55,24 +61,24 @@ def test_epochs_grow_with_every_tick_and_a_lost_store_does_not_make_them_older()
     "broken",
     [
         {},
-        {"schema": 1},
+        {"schema": 2},
         {"schema": "x"},
         {**memory().to_json(), "rates": 3},
-        {**memory().to_json(), "order": {}},
+        {**memory().to_json(), "control": {}},
     ],
 )
 def test_a_memory_that_cannot_be_read_is_begun_anew_and_says_so(broken: dict[str, Any]) -> None:
     store = MemoryStore()
     store.save_control(Control("orders", 9, broken), expected_epoch=None)
     found = recall(store, "orders", SETTINGS)
-    assert (found.epoch, found.order) == (9, None)
+    assert (found.epoch, found.rates) == (9, None)
     assert found.trouble.startswith("the control state of orders could not be read (")
     assert save(store, "orders", replace(found, epoch=10), expected_epoch=9)
 
 
 def test_what_a_newer_version_wrote_is_left_alone() -> None:
     store = MemoryStore()
-    store.save_control(Control("orders", 9, {"schema": 2}), expected_epoch=None)
+    store.save_control(Control("orders", 9, {"schema": 3}), expected_epoch=None)
     with pytest.raises(Unsafe, match="run the version that wrote it"):
         recall(store, "orders", SETTINGS)
 
@@ -80,5 +86,6 @@ def test_what_a_newer_version_wrote_is_left_alone() -> None:
 def test_an_outcome_comes_back() -> None:
     store = MemoryStore()
     assert outcome(store, "orders") is None
-    told = tell(store, "orders", Outcome(7, 4, 6, "later", 60.0, 70.0, tries=2, problem="silent"))
-    assert outcome(store, "orders") == told
+    kept = Outcome(7, 4, 6, "later", 60.0, 70.0, tries=2, problem="silent")
+    save_outcome(store, "orders", kept)
+    assert outcome(store, "orders") == kept

@@ -1,9 +1,12 @@
-"""What does the loop remember of a job between two ticks, across restarts and between daemons?
+"""What the control loop remembers of a job between two ticks, across restarts and between daemons.
 
-One document in `Store.control`, written as a whole by compare-and-set: control's own memory, the rates seen,
-the forecasts still to be scored, the online capacity, the change that was ordered, and the newest evaluation.
-That one is told to the store only after the document is saved, and told again by whoever reads it next: so
-nothing that was decided is lost, and nothing is decided twice.
+`Memory` is one document in `Store.control`, written as a whole by compare-and-set: control's own state, the
+rates seen, the forecasts still to be scored, the online capacity, and the newest evaluation. The evaluation
+is written to the store only after the document is saved, and again by the next reader: so nothing that was
+decided is lost, and nothing is decided twice.
+
+`Outcome` is a document of its own: what became of the newest change of the size. It is written before and
+after each attempt, so that a change that was begun is known to have begun, whatever dies in the middle.
 
 The epoch grows with every tick. It begins at the number of the interval: where the store was lost, a new one
 does not look older to a deployment than what was done with the old.
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from models import codec, control
 from models.capacity import OnlineCapacity
@@ -21,12 +24,11 @@ from models.errors import Unsafe
 from models.ports import Control, Sample, Store
 from models.quantities import Misuse, Unknown
 
-from .changes import Order
 from .evaluation_record import Evaluation
 from .forecasting import Rates, Scoring
 from .live_capacity import CapacityDrift
 
-SCHEMA = 1
+SCHEMA = 2
 HALF_LIFE_S = 6 * 3600.0
 """Of what the online capacity has learnt. Judgement: long enough to have seen the load vary, short enough to
 follow a new release of the job within a day."""
@@ -92,13 +94,11 @@ class Memory:
     rates: Rates | None = None
     scoring: Scoring = field(default_factory=Scoring)
     online: OnlineCapacity = field(default_factory=nothing_learnt)
-    order: Order | None = None
-    """The newest change, as long as it has neither taken effect nor failed."""
     anchor: Anchor | None = None
     evaluation: Evaluation | None = None
     """The newest one."""
     drift: CapacityDrift = field(default_factory=CapacityDrift)
-    told_at_s: Mapping[str, float] = field(default_factory=dict)
+    alarmed_at_s: Mapping[str, float] = field(default_factory=dict)
     """The loop's own alarms and when they were raised last."""
     trouble: str = ""
     """Why what was remembered could not be read, if so. Not written."""
@@ -111,11 +111,10 @@ class Memory:
             "rates": None if self.rates is None else self.rates.to_json(),
             "scoring": self.scoring.to_json(),
             "online": self.online.to_json(),
-            "order": None if self.order is None else self.order.to_json(),
             "anchor": None if self.anchor is None else asdict(self.anchor),
             "evaluation": None if self.evaluation is None else self.evaluation.to_json(),
             "drift": self.drift.to_json(),
-            "told_at_s": dict(self.told_at_s),
+            "alarmed_at_s": dict(self.alarmed_at_s),
         }
 
 
@@ -163,11 +162,10 @@ def _restored(kept: Control, settings: control.Settings) -> Memory:
         rates=None if data["rates"] is None else Rates.from_json(data["rates"]),
         scoring=Scoring.from_json(data["scoring"]),
         online=OnlineCapacity.from_json(data["online"]),
-        order=None if data["order"] is None else Order.from_json(data["order"]),
         anchor=None if data["anchor"] is None else Anchor(**data["anchor"]),
         evaluation=None if data["evaluation"] is None else Evaluation.from_json(data["evaluation"]),
         drift=CapacityDrift.from_json(data["drift"]),
-        told_at_s=dict(data["told_at_s"]),
+        alarmed_at_s=dict(data["alarmed_at_s"]),
     )
 
 
@@ -181,3 +179,43 @@ def _pairs(offsets: Mapping[str, int]) -> dict[tuple[str, int], int]:
         topic, _, partition = name.rpartition(":")
         found[topic, int(partition)] = offset
     return found
+
+
+OUTCOME = "applied"
+OUTCOME_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the newest change that was begun."""
+
+    epoch: int
+    before: int
+    to: int
+    state: Literal["begun", "done", "later", "refused"]
+    """later: it may still succeed. refused: it never will."""
+    begun_at_s: float
+    at_s: float
+    """Of the newest attempt's end, or of its beginning while it is at work."""
+    tries: int = 1
+    path: str = ""
+    """live or restart, once it is done."""
+    took_s: float = 0.0
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"schema": OUTCOME_SCHEMA, **asdict(self)}
+
+
+def outcome(store: Store, job: str) -> Outcome | None:
+    """Of the newest change that was begun; None before the first."""
+    data: Mapping[str, Any] | None = store.document(job, OUTCOME)
+    if data is None or data.get("schema") != OUTCOME_SCHEMA:
+        return None
+    return Outcome(**{name: value for name, value in data.items() if name != "schema"})
+
+
+def save_outcome(store: Store, job: str, what: Outcome) -> None:
+    """Durable when it returns."""
+    store.save_document(job, OUTCOME, what.to_json())
