@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .loading import SECTIONS, variable_of
-from .schema import JOB_GROUPS, JobSettings, Section
+from .schema import JOB_GROUPS, LIVE_GROUPS, JobSettings, Section
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -19,7 +19,8 @@ HEAD = """\
 
 One `[job.NAME]` table per streaming job; a name matches `[a-z][a-z0-9-]{0,38}`. `headroom check` reports
 every wrong key and value with its line, what is accepted and the nearest name. An environment variable
-overrides each value; secrets come from the environment only, under the name that the file gives.
+overrides each value; secrets come from the environment only, under the name that the file gives. What the
+words mean is in the [glossary](glossary.md).
 
 *This page is generated from `pipelines/settings/schema.py`: `make docs`.*
 """
@@ -35,7 +36,10 @@ def page() -> str:
         parts += [_head(name, kind), COLUMNS, _rows(kind)]
     parts.append(_head("job.NAME", JobSettings))
     for group in JOB_GROUPS:
-        parts += [f"\n### {(group.__doc__ or '').removesuffix('.')}\n", COLUMNS, _rows(group)]
+        live = (
+            "Takes effect at the next tick." if group in LIVE_GROUPS else "Needs `headroom serve` restarted."
+        )
+        parts += [f"\n### {(group.__doc__ or '').removesuffix('.')}\n\n{live}\n", COLUMNS, _rows(group)]
     return "".join(parts)
 
 

@@ -260,7 +260,9 @@ class JobSize(Section):
         description="How the size is changed. `live`: executors come and go under the running query. "
         "`restart`: the query is stopped between two batches and started anew from its checkpoint.",
     )
-    evaluation_interval_s: float = Field(60.0, ge=10, description="How often it is decided.")
+    evaluation_interval_s: float = Field(
+        60.0, ge=10, description="Time between two decisions; needs `headroom serve` restarted."
+    )
     scale_in_window_s: float = Field(
         600.0,
         ge=0,

@@ -20,3 +20,12 @@ def test_the_page_names_bounds_choices_and_secrets() -> None:
     assert "| `password_from` | name of an environment variable | – |" in text
     assert "| `inputs` | table of strings | **required** |" in text
     assert "`HEADROOM_SPARK_SLOTS`" in text
+
+
+def test_the_glossary_explains_the_words_and_is_linked() -> None:
+    glossary = (PAGE.parent / "glossary.md").read_text(encoding="utf-8")
+    words = (
+        "T_max promise headroom probe drill band champion provisional lag committed downtime recovery slot"
+    )
+    assert all(f"\n| **{word}** |" in glossary for word in (*words.split(), "scale-out"))
+    assert "(glossary.md)" in page()
