@@ -1,12 +1,11 @@
-"""What is the smallest size that keeps the promise for the load that is coming, and why no other?
+"""Decision on the smallest scale-out that keeps the promise: `decide(Question(…)) -> Decision`.
 
-`decide(Question(…)) -> Decision`; the way through is choosing → judging → outlook.
+Read in this order: question (what goes in and comes out), choosing, judging, engine.
 """
 
 from .choosing import decide
 from .engine import BatchEngine, ContinuousEngine, Engine
-from .question import Question, aligned_scale_outs
-from .verdict import Decision, Excuse, Verdict
+from .question import Decision, Excuse, Question, Verdict, aligned_scale_outs
 
 __all__ = [
     "decide",

@@ -1,22 +1,20 @@
-"""What is the smallest size that keeps the promise for the load that is coming, and why no other?
+"""Choice of the smallest size that keeps the promise, with a verdict on every other size.
 
-Every candidate gets a verdict (`.judging`); the smallest feasible one wins. There are few sizes and
-every one must be explained, so they are enumerated. Beyond that, four rules, none of which needs a memory:
+There are few sizes and every one must be explained, so all are judged (`.judging`), and the smallest feasible
+one is chosen, with four further rules:
 
-* the present size is kept while it is behind: nothing is taken away from a job that works off a lag;
-* fewer executors only where that saves more than the move costs (`.change_cost`);
-* where no size is feasible, but some are held back only by something nobody has measured, the present size
-  if it is one of them, else the smallest larger one; otherwise the largest whose capacity is known, and never
-  one smaller than the present. Either way an alarm says by how much the promise is missed and which
-  measurement would settle what is open;
-* what cannot be read is not guessed: without forecast, rate, lag or engine the answer is Unknown.
+* while the job works off a lag, the current size is kept;
+* fewer executors only where that saves more than the change costs (`.question.change_cost`);
+* where no size is feasible, but some only cannot be judged, the current size is kept if it is one of them,
+  else the smallest larger one is taken; otherwise the largest of known capacity, and never one smaller than
+  the current. An alarm says by how much the promise is missed and which measurements would decide the open
+  sizes;
+* without forecast, rate, lag or engine the answer is Unknown.
 
-Which is the smallest size that keeps its promise when its batches are really stepped?
-
-The integral form scans every size, but on micro-batches it is far off, either way. So the scan only says
-where to begin: sizes are tried there, then up or down, until the smallest is found that keeps the promise in
-the batch form, at the scan's worst moment and at evenly spaced ones, and is recovered from its own rescale.
-More executors are taken to keep the promise wherever fewer do, so few sizes have to be stepped.
+For micro-batches the integral form is far off in either direction, so its verdicts only say where to begin:
+sizes are stepped batch by batch there, then up or down, until the smallest one is found that keeps the
+promise at the worst moment of the integral form and at evenly spaced moments, and that recovers from its
+own rescale. Larger sizes keep the promise wherever smaller ones do, so few sizes have to be stepped.
 """
 
 from __future__ import annotations
@@ -30,10 +28,20 @@ import numpy as np
 from ..arguments import Array
 from ..quantities import Interval, Unknown, executors
 from ..recovery import utilisation_limit
-from .judging import Judge, unmeasured
-from .outlook import FIGURES_REACH
-from .question import ChangeCost, Question, change_cost
-from .verdict import Condition, Decision, Recoveries, Verdict, against_promise, percent, rate, span
+from .judging import FIGURES_REACH, Judge, unmeasured
+from .question import (
+    ChangeCost,
+    Condition,
+    Decision,
+    Question,
+    Recoveries,
+    Verdict,
+    against_promise,
+    change_cost,
+    percent,
+    rate,
+    span,
+)
 
 STEPPED: tuple[Condition, ...] = ("recovery", "rescale")
 CHECK_REACH = 1.5  # targets; leaves room for the stretch that a recovery must hold
@@ -41,7 +49,7 @@ CHECKED_MOMENTS = 8  # judgement: beside the worst moment of the scan
 
 
 def first_true(holds: Callable[[int], bool], count: int, *, near: int) -> int:
-    """The smallest index at which a rising condition holds, `count` if nowhere; few tries if it is `near`."""
+    """The smallest index at which a monotone condition holds, else `count`; few tries if it is `near`."""
     fails, does = -1, count
     probe, stride = min(near, count - 1), 1
     while does - fails > 1:
@@ -56,7 +64,7 @@ def first_true(holds: Callable[[int], bool], count: int, *, near: int) -> int:
 
 
 def confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]:
-    """The verdicts with recovery and rescale judged in batches wherever that can change the choice."""
+    """The verdicts, with recovery and rescale stepped in batches wherever that can change the choice."""
     able = [v for v in verdicts.values() if v.scale_out in judge.known and _only_recovery_matters(v)]
     if not able:
         return verdicts
@@ -82,7 +90,7 @@ def confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]:
 
 
 def _only_recovery_matters(verdict: Verdict) -> bool:
-    """Nothing else has failed, and what stepping needs is known."""
+    """Whether no other condition failed and the inputs of stepping are known."""
     open_ = any(e.measure and e.condition in STEPPED for e in verdict.excuses)
     return not open_ and not any(e.measure is None for e in verdict.excuses_beside(*STEPPED))
 
@@ -93,11 +101,11 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     assert not isinstance(scanned, Unknown)
     assert not isinstance(scanned_kind, Unknown)
     worst = _least_kept(judge, verdict.scale_out, scanned_kind, np.array([scanned]))
-    if question.promise.keeps(worst[0]):  # else one moment has settled it
+    if question.promise.keeps(worst[0]):  # otherwise this moment alone decides
         evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
         moments = np.unique(np.append(evenly, scanned))
         found = [_least_kept(judge, verdict.scale_out, kind, moments) for kind in question.kinds]
-        # where several are equally likely kept, the one with the longest recovery is shown
+        # of several with the same probability the longest recovery is shown
         worst = min(worst, *found, key=lambda w: (w[0], -w[1]))
     change: float | Unknown = 1.0
     if verdict.scale_out != question.current:
@@ -120,7 +128,7 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
 
 
 def _least_kept(judge: Judge, scale_out: int, kind: str, moments_s: Array) -> tuple[float, float, float, str]:
-    """The smallest share of draws back in time, by when enough of them are, the moment and the kind."""
+    """The smallest share in time, the time within which the promised share ends, the moment, the kind."""
     promise = judge.question.promise
     taken = judge.recoveries(scale_out, kind, moments_s, reach=CHECK_REACH)
     shares = np.mean(taken <= promise.target_s, axis=1)
@@ -130,7 +138,7 @@ def _least_kept(judge: Judge, scale_out: int, kind: str, moments_s: Array) -> tu
 
 
 def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:
-    """A smaller size than one that misses its promise in batches misses it too."""
+    """The verdict on a size smaller than one that misses the promise in batches."""
     if verdict.fails(*STEPPED):
         return verdict
     excuse = replace(
@@ -142,7 +150,7 @@ def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:
 
 
 def _no_worse_than(smaller_keeps: Verdict, verdict: Verdict) -> Verdict:
-    """A larger size than one that keeps its promise in batches keeps it too; its own change is its own."""
+    """The verdict on a size larger than one that keeps the promise in batches; its rescale is its own."""
     if not verdict.fails("recovery"):
         return verdict
     excuses = verdict.excuses_beside("recovery")
@@ -150,12 +158,12 @@ def _no_worse_than(smaller_keeps: Verdict, verdict: Verdict) -> Verdict:
 
 
 NONE_FEASIBLE = Unknown("no size is known to keep the promise")
-NOT_WEIGHED = Unknown("no move to fewer executors was weighed")
+NOT_WEIGHED = Unknown("no change to fewer executors was considered")
 MEASUREMENTS_SHOWN = 3  # judgement: an alarm is read by a person
 
 
 def decide(question: Question) -> Decision:
-    """Which size now, and what speaks against each of the others?"""
+    """The size to take now, with the excuses of every other size."""
     engine, observed, lag = question.engine, question.observed_rps, question.lag_records
     if isinstance(engine, Unknown) or isinstance(observed, Unknown) or isinstance(lag, Unknown):
         return _cannot_tell(question, "; ".join(m.reason for m in question.missing))
@@ -182,7 +190,7 @@ def decide(question: Question) -> Decision:
         if not cost.worth:
             chosen = current
             kept_because = (
-                f"although {smallest} would do: the move costs {cost.idle + cost.lag:.0f} executor-seconds"
+                f"although {smallest} would do: the change costs {cost.idle + cost.lag:.0f} executor-seconds"
                 f" and saves {cost.saved:.0f}"
             )
     verdicts = _with_figures(judge, verdicts, chosen)
@@ -198,7 +206,7 @@ def decide(question: Question) -> Decision:
 
 
 def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
-    """Nothing is known to be feasible: what comes closest, and an alarm."""
+    """The closest size where none is known to be feasible, with an alarm."""
     question, now = judge.question, judge.question.current
     able = [s for s in judge.known if s in question.allowed]
     open_ = [s for s in able if verdicts[s].status == "unknown"]
@@ -236,7 +244,7 @@ def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
 
 
 def _behind(judge: Judge) -> str:
-    """The lag that is being worked off, in words; empty when there is none."""
+    """The lag that the job works off, in words; empty if there is none."""
     now_rps = judge.observed_rps or judge.projected_rps
     usual_s = judge.engine.usual_lag_s(
         now_rps,
@@ -253,10 +261,10 @@ def _behind(judge: Judge) -> str:
 
 
 def _cost(judge: Judge, to: int) -> ChangeCost:
-    """The move to a smaller, feasible size, at its middle downtime and recovery."""
+    """Cost of the change to a smaller, feasible size, at its median downtime and recovery."""
     kind = judge.change_kind(to)
     downtime = judge.downtime[kind]
-    assert not isinstance(downtime, Unknown)  # else `to` were not feasible
+    assert not isinstance(downtime, Unknown)  # otherwise `to` would not be feasible
     taken = judge.figures(to, kind, 0.0)
     assert isinstance(taken, Interval)
     return change_cost(
@@ -270,7 +278,7 @@ def _cost(judge: Judge, to: int) -> ChangeCost:
 
 
 def _with_figures(judge: Judge, verdicts: dict[int, Verdict], chosen: int) -> dict[int, Verdict]:
-    """How long a recovery takes at the chosen size, its neighbours and the present size."""
+    """The verdicts with recovery figures for the chosen size, its neighbours and the current size."""
     at = bisect_left(judge.known, chosen)
     shown = {*judge.known[max(0, at - 1) : at + 2], judge.question.current} & set(judge.known)
     return verdicts | {s: replace(verdicts[s], recovery_s=_figures(judge, verdicts[s])) for s in shown}

@@ -1,13 +1,14 @@
-"""How does this engine work off a backlog: record by record, or batch by batch?
+"""Engines: how a continuous engine and Spark's micro-batches work off a backlog.
 
-A continuous engine follows the integral form. Spark follows the batch form, on which the integral is off by
-38 to 122 %; for it the integral only scans, at the rate that batches of `limit` records can sustain,
+A continuous engine follows the integral form of `models.recovery`. Spark follows the batch form, from which
+the integral differs by 38 to 122 %; for Spark the integral only scans the sizes, at the rate that batches
+of at most N records sustain,
 
     T' = min( N / (o + N / T),  N / Δ )       N = limit per batch, o = overhead, Δ = trigger interval
 
-and what is shown or promised comes from stepping batches. In steady state at rate f a cycle takes
-c = max(Δ, o / (1 − f/T)) and its batch b = o + f c / T, so that at phase φ of the cycle the input of
-φ seconds (φ ≥ b) or of c + φ seconds (φ < b) is read but not committed: a failure meets that, too.
+and the figures that are shown or promised come from stepping batches. At a steady rate f one cycle takes
+c = max(Δ, o / (1 − f/T)) and its batch b = o + f c / T. A failure at phase φ of the cycle finds the input of
+φ seconds (φ ≥ b) or of c + φ seconds (φ < b) read but not committed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NEVER = 1e-9  # stands for a capacity of zero where one divides by it
 
 @dataclass(frozen=True)
 class ContinuousEngine:
-    """Reads record by record; after a failure it repeats what came since the last checkpoint."""
+    """Processes record by record; after a failure it replays the input since the last checkpoint."""
 
     replay_s: float = 0.0
     band_s: float = STILL_BEHIND_S
@@ -43,19 +44,19 @@ class ContinuousEngine:
         number("ContinuousEngine.band_s", self.band_s, at_least=0.0)
 
     def sustained_rps(self, capacity_rps: Array, *, scale_out: int) -> Array:
-        """The rate that can be kept up."""
+        """The highest rate at which lag does not grow."""
         return capacity_rps
 
     def dead_s(self, downtime_s: Array, *, rate_rps: float) -> Array:
-        """From the failure until work goes on."""
+        """Seconds from the failure until processing continues."""
         return downtime_s
 
     def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
-        """Lag up to this many seconds of input is no backlog."""
+        """Lag, in seconds of input, up to which the job is not behind."""
         return self.band_s
 
     def unread_records(self, rate_rps: Array, *, capacity_rps: Array, scale_out: int, phase: Array) -> Array:
-        """What a failure meets although the job is not behind."""
+        """Records that are read but not committed when a failure strikes."""
         return np.zeros_like(rate_rps)
 
     def recovery_s(
@@ -69,8 +70,8 @@ class ContinuousEngine:
         target_s: float,
         step_s: float,
     ) -> Array:
-        """How long each draw (draws, steps) takes; `lag_records` holds the backlog and what is repeated."""
-        # Divided by its own capacity every draw has capacity one, and recovery is the same.
+        """Recovery of each draw (draws, steps); `lag_records` is the backlog and the replayed input."""
+        # Divided by its own capacity every draw has capacity 1, and the same recovery.
         capacity = np.maximum(capacity_rps, NEVER)
         return recovery_seconds(
             arrivals_rps / capacity[:, None],
@@ -85,20 +86,20 @@ class ContinuousEngine:
 class BatchEngine:
     """Spark micro-batches: overhead per batch, records per batch at most, trigger interval (0: at once).
 
-    Lag is counted from commits, which leave out the batch at work; so nothing is replayed. Downtimes run from
-    the failure to the first new commit, as drills measure them.
+    Lag is counted from commits, which exclude the batch in progress, so nothing is replayed. Downtimes run
+    from the failure to the first new commit, as drills measure them.
     """
 
     overhead_s: float | Mapping[int, float] = 0.0
-    """One number, or one per scale-out; between two the nearest smaller one holds."""
+    """One number, or one per scale-out; in between, that of the next smaller scale-out."""
     limit_records: float = math.inf
     trigger_s: float = 0.0
     band_s: float | None = None
-    """Lag inside it counts as recovered; by default 1.25 × what the job's own batches make, from
-    two triggers up to half the target."""
+    """Lag inside this band counts as recovered; by default 1.25 × the lag of the job's own batches, at least
+    two triggers and at most half the target."""
     learnt_at_utilisation: float = 0.4
-    """How busy the job was when its downtimes were learnt; they include a first batch that was as long as
-    this makes it. Judgement: promises of three minutes allow 0.26 to 0.47; less busy is more careful."""
+    """Utilisation at which downtimes were measured; they include the first batch, whose length depends on it.
+    Judgement: promises of three minutes allow 0.26 to 0.47; a lower value is more careful."""
 
     in_batches = True
     replay_s = 0.0
@@ -119,14 +120,14 @@ class BatchEngine:
             number("BatchEngine.band_s", self.band_s, above=0.0)
 
     def overhead_at(self, scale_out: int) -> float:
-        """Seconds a batch takes beside its records."""
+        """Seconds that a batch takes beside the processing of its records."""
         if not isinstance(self.overhead_s, Mapping):
             return self.overhead_s
         known = [s for s in self.overhead_s if s <= scale_out] or [min(self.overhead_s)]
         return self.overhead_s[max(known)]
 
     def sustained_rps(self, capacity_rps: Array, *, scale_out: int) -> Array:
-        """The rate that can be kept up: full batches back to back, or one per trigger."""
+        """The highest rate at which lag does not grow: full batches back to back, or one per trigger."""
         if math.isinf(self.limit_records):
             return capacity_rps
         full_s = self.overhead_at(scale_out) + self.limit_records / np.maximum(capacity_rps, NEVER)
@@ -134,8 +135,8 @@ class BatchEngine:
         return result
 
     def dead_s(self, downtime_s: Array, *, rate_rps: float) -> Array:
-        """From the failure until the first batch starts."""
-        # Not the present size's capacity: the answer must not depend on where the job happens to stand.
+        """Seconds from the failure until the first batch starts."""
+        # Not the capacity of the current size: the answer must not depend on the current size.
         least = min(self.overhead_s.values()) if isinstance(self.overhead_s, Mapping) else self.overhead_s
         return first_batch_start_s(
             downtime_s,
@@ -146,15 +147,17 @@ class BatchEngine:
         )
 
     def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
-        """Lag up to this many seconds of input is what batches make by themselves."""
+        """Lag, in seconds of input, that batches cause in normal operation."""
         return float(self._band_s(np.array(rate_rps), np.array(capacity_rps), scale_out, target_s))
 
     def unread_records(self, rate_rps: Array, *, capacity_rps: Array, scale_out: int, phase: Array) -> Array:
-        """Read but not committed when a failure strikes at `phase` (0…1) of a cycle."""
+        """Records read but not committed when a failure strikes at `phase` (0…1) of a cycle."""
         cycle, batch = self._cycle_s(rate_rps, capacity_rps, scale_out)
         into = phase * cycle
         span = np.where(into < batch, cycle + into, into)
-        result: Array = np.where(np.isfinite(cycle), rate_rps * span, 0.0)  # else the backlog says it all
+        result: Array = np.where(
+            np.isfinite(cycle), rate_rps * span, 0.0
+        )  # otherwise the backlog includes them
         return result
 
     def recovery_s(
@@ -168,7 +171,7 @@ class BatchEngine:
         target_s: float,
         step_s: float,
     ) -> Array:
-        """How long each draw (draws, steps) takes until its lag stays in the band."""
+        """Recovery of each draw (draws, steps): until its lag stays in the band."""
         capacity = np.maximum(capacity_rps, NEVER)
         busiest = largest_bin_mean(arrivals_rps)
         return batch_recovery_seconds(
@@ -210,7 +213,7 @@ def largest_bin_mean(rates_rps: Array, *, bins: int = 5) -> Array:
 
 
 def sustained(capacity: Interval, engine: Engine, *, scale_out: int) -> Interval:
-    """The rates that can be kept up, of an interval for how fast records are worked off."""
+    """Interval of the sustained rate, from the interval of the bare processing rate."""
     ends = np.array([capacity.low, capacity.mid, capacity.high])
     low, mid, high = engine.sustained_rps(ends, scale_out=scale_out).tolist()
     return Interval(low, mid, high, capacity.confidence)

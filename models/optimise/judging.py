@@ -1,37 +1,181 @@
-"""What speaks against each size? All sizes are judged on the same draws of path, downtime and capacity.
+"""Verdict on every size, all judged on the same draws of arrivals, capacity and downtime.
 
-A size is feasible if, in at least `confidence` of the draws each time,
+One draw is a path of the forecast with a capacity for every size and a downtime for every kind of event;
+sizes that are judged on the same draws differ by their properties and not by chance. A size is feasible if,
+in at least `confidence` of the draws each time,
 
     recovery   a failure of any kind is recovered in time, at its worst moment        (models.promise)
-    observed   the rate it can keep up is at least the mean rate since the last evaluation
-    forecast   … and at least the path's largest rate, as far as the promise looks
-    rescale    for another size than the present one: the change to it, now, is recovered in time as well
+    observed   its sustained rate is at least the mean rate since the last evaluation
+    forecast   … and at least the path's largest rate, within the horizon of the promise
+    rescale    the change to it, now, is itself recovered in time (not for the current size)
 
 and if, at the projected rate (the largest mean of five equal parts of the forecast), its latency is normal
-and its middle estimate, itself a 95th percentile over records, within the bound. With no bound and no latency
-model that condition is left out, and the decision says so.
+and the middle of the predicted p95 latency within the bound. Without a bound and a latency model this
+condition is left out, and the decision says so.
+
+**Capacity draws.** An interval (low, mid, high) at confidence c becomes a split log-normal with these
+quantiles,
+
+    T_p = mid · (high / mid)^{z_p / z_c}  for z_p ≥ 0,     mid · (low / mid)^{−z_p / z_c}  for z_p < 0
+
+where z_c is the normal quantile of (1 + c)/2 and z_p are evenly spaced normal quantiles in a fixed shuffled
+order. All sizes share z: where the model is wrong, it is wrong in the same direction everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
-from ..promise import Kept, kept_along
+from ..arguments import Array, whole
+from ..promise import Input, Kept, backlog_records, kept_along
 from ..quantities import Interval, Unknown, executors
+from .engine import Engine, largest_bin_mean
 from .engine import sustained as sustained_interval
-from .outlook import Outlook
-from .verdict import Condition, Excuse, Verdict, percent, rate, span
+from .question import Condition, Excuse, Question, Recoveries, Verdict, percent, rate, span
 
-NO_FIGURES = Unknown("worked out for the chosen size and its neighbours only")
+SUREST = 0.9999  # judgement: an interval of confidence 1 is read as this
 
 
-class Judge(Outlook):
-    """The draws for one question, and what they say about each size."""
+def normal_draws(count: int, *, seed: int) -> Array:
+    """Evenly spaced quantiles of the normal distribution, in an order shuffled by the seed."""
+    n = whole("count", count)
+    quantile = NormalDist().inv_cdf
+    z = np.array([quantile((i + 0.5) / n) for i in range(n)])
+    # A stream of its own, because downtimes are drawn with the plain seed.
+    return np.random.default_rng([whole("seed", seed, at_least=0), 1]).permutation(z)
+
+
+def capacity_draws(intervals: Sequence[Interval], z: Array) -> Array:
+    """One capacity per interval and draw: (intervals, draws)."""
+    low, mid, high = (np.array([[getattr(i, end)] for i in intervals]) for end in ("low", "mid", "high"))
+    zc = np.array([[NormalDist().inv_cdf((1 + min(i.confidence, SUREST)) / 2)] for i in intervals])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = np.log(np.maximum(low, 0.0) / mid) * -np.minimum(z, 0.0)
+        above = np.log(high / mid) * np.maximum(z, 0.0)
+        drawn = mid * np.exp(np.where(z < 0, below, above) / zc)
+    result: Array = np.where(mid > 0, drawn, 0.0)
+    return result
+
+
+FIGURES_REACH = (
+    1.5,
+    5.0,
+)  # multiples of the target; judgement: far enough to say by how much a promise is missed
+PHASES = 2  # number of the random stream for the phase within a batch
+
+
+NO_FIGURES = Unknown("computed for the chosen size and its neighbours only")
+
+
+class Judge:
+    """The draws for one question, and the verdicts that follow from them."""
+
+    def __init__(
+        self, question: Question, *, engine: Engine, observed_rps: float, lag_records: float
+    ) -> None:
+        forecast = question.forecast
+        assert not isinstance(forecast, Unknown)
+        self.question, self.engine = question, engine
+        self.observed_rps, self.lag_records, self.step_s = observed_rps, lag_records, float(forecast.step_s)
+        self.arrivals = question.arrivals
+        self.peaks: Array = self.arrivals.max(axis=1)
+        past = np.full(len(self.arrivals), self.observed_rps)
+        self.input = Input(self.arrivals, step_s=self.step_s, past_rps=past)
+        mid = np.asarray(forecast.mid, dtype=np.float64)[: self.arrivals.shape[1]]
+        self.projected_rps = float(largest_bin_mean(mid))
+        paths = len(self.arrivals)
+        z = normal_draws(paths, seed=question.seed)
+        given = {s: c for s in question.sizes if isinstance(c := question.capacity_of(s), Interval)}
+        self.known = tuple(given)
+        drawn = capacity_draws(list(given.values()), z) if given else ()
+        self.capacity = dict(zip(self.known, drawn, strict=True))
+        self.sustained = {s: engine.sustained_rps(self.capacity[s], scale_out=s) for s in self.known}
+        kinds = [*question.kinds, *(f"{question.rescale}_{way}" for way in ("out", "in"))]
+        self.downtime = {kind: self._downtime(kind) for kind in kinds}
+        self.phase = np.random.default_rng([question.seed, PHASES]).permutation(
+            (np.arange(paths) + 0.5) / paths
+        )
+
+    def _downtime(self, kind: str) -> Array | Unknown:
+        """Per draw: seconds from the event until processing continues."""
+        model = self.question.downtime
+        if isinstance(model, Unknown):
+            return model
+        drawn = model.samples(kind, paths=len(self.arrivals), seed=self.question.seed)
+        if isinstance(drawn, Unknown) or not self.known:
+            return drawn
+        return self.engine.dead_s(drawn, rate_rps=self.observed_rps)
+
+    @cached_property
+    def peak_in_words(self) -> tuple[str, str]:
+        """5 and 95 % quantiles of the largest forecast rate."""
+        low, high = np.quantile(self.peaks, [0.05, 0.95])
+        return rate(low), rate(high)
+
+    def change_kind(self, scale_out: int) -> str:
+        """Kind of event of a change to this size: live_out, restart_in, …"""
+        return f"{self.question.rescale}_{'out' if scale_out > self.question.current else 'in'}"
+
+    def recoveries(self, scale_out: int, kind: str, moments_s: Array, *, reach: float) -> Array:
+        """Recovery of every draw after an event of this kind at these moments: (moments, paths).
+
+        By the form that the engine really follows, up to `reach` times the target after the event; beyond the
+        forecast its last rate continues.
+        """
+        downtime = self.downtime[kind]
+        assert not isinstance(downtime, Unknown)
+        target = self.question.promise.target_s
+        rates, grid = self.input.rates_rps, self.input.grid_s
+        begins = np.rint(moments_s / grid).astype(np.intp)
+        length = math.ceil(reach * target / grid)
+        columns = np.minimum(begins[:, None] + np.arange(length), rates.shape[1] - 1)
+        lag = np.stack([self._lag(scale_out, float(b * grid), rates[:, b]) for b in begins])
+        taken: Array = self.engine.recovery_s(
+            rates[:, columns].transpose(1, 0, 2).reshape(-1, length),
+            capacity_rps=np.tile(self.capacity[scale_out], len(begins)),
+            downtime_s=np.tile(downtime, len(begins)),
+            lag_records=lag.reshape(-1),
+            scale_out=scale_out,
+            target_s=target,
+            step_s=grid,
+        )
+        return taken.reshape(len(begins), -1)
+
+    def _lag(self, scale_out: int, moment_s: float, rate_rps: Array) -> Array:
+        """Backlog of a failure at this moment: the lag or the open batch, and the replayed input."""
+        behind = backlog_records(
+            self.input,
+            capacity_rps=self.sustained[scale_out],
+            lag_records=self.lag_records,
+            moment_s=moment_s,
+        )
+        unread = self.engine.unread_records(
+            rate_rps, capacity_rps=self.capacity[scale_out], scale_out=scale_out, phase=self.phase
+        )
+        ends = np.array([moment_s, moment_s - self.engine.replay_s])
+        repeated = -np.diff(self.input.at(ends), axis=1)[:, 0]
+        result: Array = np.maximum(behind, unread) + repeated
+        return result
+
+    def figures(self, scale_out: int, kind: str | Unknown, moment_s: float | Unknown) -> Recoveries | Unknown:
+        """Recovery after a failure of this kind at this moment, as quantiles."""
+        if isinstance(kind, Unknown) or isinstance(moment_s, Unknown):
+            return Unknown("the worst moment is not known")
+        for reach in FIGURES_REACH:
+            drawn = self.recoveries(scale_out, kind, np.array([moment_s]), reach=reach)
+            low, mid, high = np.quantile(drawn, [0.05, 0.5, 0.95], method="inverted_cdf")  # never inf − inf
+            within = self.question.promise.within_s(drawn[0])
+            if np.isfinite(max(high, within)):
+                break
+        return Recoveries(float(low), float(mid), float(high), 0.9, within)
 
     def verdicts(self) -> dict[int, Verdict]:
-        """A verdict on every size, recovery by the integral form; at least one capacity is known."""
+        """A verdict on every size, by the integral form; at least one capacity must be known."""
         kinds = [k for k in self.question.kinds if not isinstance(self.downtime[k], Unknown)]
         promise = self._kept(self.known, kinds, moments_s=self.question.moments_s)
         worst = promise.probability.argmin(axis=0) if kinds else np.zeros(len(self.known), dtype=np.intp)
@@ -78,7 +222,7 @@ class Judge(Outlook):
         return found
 
     def _kept(self, sizes: tuple[int, ...], kinds: list[str], *, moments_s: float) -> Kept:
-        """The promise for these sizes and kinds: (kinds, sizes)."""
+        """Probability that the promise is kept, for these kinds and sizes: (kinds, sizes)."""
         if not sizes or not kinds:
             return Kept(np.empty((0, len(sizes))), np.empty((0, len(sizes))))
         return kept_along(
@@ -92,7 +236,7 @@ class Judge(Outlook):
         )
 
     def _changes(self) -> dict[int, float | Unknown]:
-        """Per size: how likely the change to it, now, is recovered in time."""
+        """Per size: the probability that the change to it, now, is recovered in time."""
         result: dict[int, float | Unknown] = {self.question.current: 1.0}
         for way in ("out", "in"):
             kind = f"{self.question.rescale}_{way}"
@@ -111,7 +255,7 @@ class Judge(Outlook):
     def recovery_excuses(
         self, probability: float | Unknown, moment_s: float | Unknown, kind: str | Unknown
     ) -> list[Excuse]:
-        """The promise itself, and the kinds of failure whose downtime nobody knows."""
+        """Excuses about the promise itself, and about failure kinds of unknown downtime."""
         found = []
         target, confidence = self.question.promise.target_s, self.question.promise.confidence
         if not isinstance(probability, Unknown) and self._misses(probability):
@@ -163,7 +307,7 @@ class Judge(Outlook):
         found = []
         normal = model.is_normal(scale_out, self.projected_rps)
         if isinstance(normal, Unknown):
-            sentence = f"nobody can tell whether the latency is normal {at}: {normal.reason}"
+            sentence = f"it cannot be told whether the latency is normal {at}: {normal.reason}"
             found.append(Excuse("latency", sentence, measure))
         elif not normal:
             found.append(Excuse("latency", f"the latency is not normal {at}"))
@@ -178,7 +322,7 @@ class Judge(Outlook):
         return found
 
     def rescale_excuses(self, scale_out: int, probability: float | Unknown) -> list[Excuse]:
-        """The change to this size as a disturbance of its own."""
+        """Excuses about the recovery from the change to this size."""
         kind, target = self.change_kind(scale_out), self.question.promise.target_s
         if isinstance(probability, Unknown):
             sentence = f"the downtime of {kind} is unknown: {probability.reason}"

@@ -1,28 +1,25 @@
-"""What has to be known to decide on a size?
+"""Input and output of a decision: the question, the verdict on each size, the decision, and their wording.
 
-Which scale-outs are worth asking about?
+**Candidates.** Slots process tasks in waves: with `tasks` partitions, s executors need w(s) = ⌈tasks / s⌉
+waves, and a size with as many waves as a smaller one is not faster. So the candidates are the smallest size
+of each w.
 
-Slots take tasks in waves: with `tasks` partitions, s executors need w(s) = ⌈tasks / s⌉ waves, and a size with
-as many waves as a smaller one is not faster, only dearer. So the candidates are the smallest size of each w.
-
-Is a smaller size worth the move?
-
-Moving costs the executors that do no work while the job is down, and the lag everybody waits through. It
-rises to D seconds of input at the end of the downtime D and is gone after the recovery r: about D·r/2
-lag-seconds. A lag as long as the whole target R, for one second, is priced like the whole job for a second:
+**Cost of a change.** It costs the executors that are idle during the downtime D, and lag, which rises to D
+seconds of input and is gone after the recovery r: about D·r/2 lag-seconds. One second with a lag of the whole
+target R is priced like one second of the whole job:
 
     cost  = s · (D + D·r / (2R))        s = the larger of both sizes, in executor-seconds
     saved = (s_now − s_then) · (time until the next likely change)
 
-No memory: how often sizes really changed, and the window of past recommendations, belong to `models.control`.
+Nothing here has a memory; the window of past recommendations belongs to `models.control`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -52,24 +49,24 @@ STAY_S = 3600.0  # judgement: a daily load moves by an executor in about an hour
 
 @dataclass(frozen=True)
 class ChangeCost:
-    """What a move to fewer executors saves and costs, in executor-seconds."""
+    """Savings and costs of a change to fewer executors, in executor-seconds."""
 
     saved: float
     idle: float
-    """Executors paid while nothing is processed."""
+    """Executors that are paid while nothing is processed."""
     lag: float
-    """The lag-seconds at their price."""
+    """The lag, priced in executor-seconds."""
 
     @property
     def worth(self) -> bool:
-        """Does it save more than it costs?"""
+        """Whether it saves more than it costs."""
         return self.saved > self.idle + self.lag
 
 
 def change_cost(
     *, current: int, to: int, downtime_s: float, recovery_s: float, target_s: float, stay_s: float = STAY_S
 ) -> ChangeCost:
-    """What would the move from `current` to `to` executors save and cost? Never worth it to grow."""
+    """Savings and costs of a change from `current` to `to` executors; a larger size never saves."""
     now, then = whole("current", current), whole("to", to)
     down = number("downtime_s", downtime_s, at_least=0.0)
     target = number("target_s", target_s, above=0.0)
@@ -86,13 +83,13 @@ NO_LATENCY_MODEL = Unknown("there is no latency model yet")
 
 
 class KnowsDowntime(Protocol):
-    """Anything that knows how long an event of a kind stops the job; `models.downtime.DowntimeModel`."""
+    """Downtime per kind of event; implemented by `models.downtime.DowntimeModel`."""
 
     def samples(self, kind: str, *, paths: int, seed: int) -> Array | Unknown: ...
 
 
 class KnowsLatency(Protocol):
-    """Anything that knows how late records are; `models.latency.LatencyModel`."""
+    """Latency per size and rate; implemented by `models.latency.LatencyModel`."""
 
     def predict(self, scale_out: int, rate_rps: float) -> Interval | Unknown: ...
     def is_normal(self, scale_out: int, rate_rps: float) -> bool | Unknown: ...
@@ -100,20 +97,20 @@ class KnowsLatency(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One job, one moment, and the sizes that may be taken."""
+    """One job at one moment, and the sizes to choose from."""
 
     candidates: tuple[int, ...]
     current: int
     promise: Promise
     forecast: Forecast | Unknown
-    """From now on, at least `moments_s` plus the target long."""
+    """From now on, at least `moments_s` plus the target."""
     observed_rps: float | Unknown
     """Mean arrival rate since the last evaluation."""
     lag_records: float | Unknown
     capacity: Mapping[int, Interval | Unknown]
     downtime: KnowsDowntime | Unknown
     kinds: tuple[str, ...]
-    """The failures the promise is about."""
+    """The failure kinds that the promise covers."""
     moments_s: float
     """Until the next decision can have taken effect: evaluation interval plus time to take effect."""
     engine: Engine | Unknown = NO_ENGINE
@@ -121,9 +118,9 @@ class Question:
     latency: KnowsLatency | Unknown = NO_LATENCY_MODEL
     latency_bound_ms: float | None = None
     stay_s: float = STAY_S
-    """Until the next likely change: the job's own record, or an hour."""
+    """Time until the next likely change: from the job's history, or an hour."""
     seed: int = 0
-    """Fixed by job and model version: with the same draws the same situation is decided the same way."""
+    """Fixed by job and model version, so that the same situation is decided the same way."""
 
     def __post_init__(self) -> None:
         if not self.candidates:
@@ -159,28 +156,159 @@ class Question:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Every size that gets a verdict: the candidates and the present one."""
+        """Every size that gets a verdict: the candidates and the current size."""
         return tuple(sorted({int(s) for s in self.candidates} | {int(self.current)}))
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """Those that may be chosen: not a present one that lies beyond all others, for bounds were moved."""
+        """Sizes that may be chosen; not the current one if the bounds have moved and exclude it."""
         return tuple(s for s in self.sizes if min(self.candidates) <= s <= max(self.candidates))
 
     def capacity_of(self, scale_out: int) -> Interval | Unknown:
-        """What is known of the capacity at this size."""
+        """The capacity at this size, if it is known."""
         return self.capacity.get(scale_out, Unknown(f"no capacity was given for {executors(scale_out)}"))
 
     @property
     def missing(self) -> tuple[Unknown, ...]:
-        """What has to be read before anything can be decided."""
+        """Inputs that are unknown and without which nothing can be decided."""
         asked: tuple[Any, ...] = (self.forecast, self.observed_rps, self.lag_records, self.engine)
         return tuple(value for value in asked if isinstance(value, Unknown))
 
     @property
     def arrivals(self) -> Array:
-        """The forecast's paths as far as the promise looks: (paths, steps)."""
+        """Paths of the forecast over the horizon of the promise: (paths, steps)."""
         assert not isinstance(self.forecast, Unknown)
         steps = int(np.ceil((self.moments_s + self.promise.target_s) / self.forecast.step_s - 1e-9))
         result: Array = np.asarray(self.forecast.paths, dtype=np.float64)[:, :steps]
         return result
+
+
+Status = Literal["feasible", "infeasible", "unknown"]
+Condition = Literal["capacity", "recovery", "observed", "forecast", "latency", "rescale"]
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """A condition that a size does not meet, or that cannot be judged, in one sentence with its numbers."""
+
+    condition: Condition
+    sentence: str
+    measure: str | None = None
+    """Set where the condition cannot be judged: the measurement that would decide it."""
+
+
+@dataclass(frozen=True)
+class Recoveries(Interval):
+    """5, 50 and 95 % quantiles of the recovery."""
+
+    promised: float
+    """Time within which the promised share of recoveries ends; this is compared with the target."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one size, with its numbers."""
+
+    scale_out: int
+    excuses: tuple[Excuse, ...]
+    capacity: Interval | Unknown
+    """Sustained records/s; for a batch engine in full batches."""
+    probability: float | Unknown
+    """Of a recovery in time, at the worst moment and for the worst kind of failure."""
+    worst_moment_s: float | Unknown
+    worst_kind: str | Unknown
+    load_probability: float | Unknown
+    """Of a capacity that covers the forecast maximum."""
+    rescale_probability: float | Unknown
+    """Of a change to this size that is itself recovered in time; 1 for the current size."""
+    latency_ms: Interval | Unknown
+    recovery_s: Recoveries | Unknown
+    """At the worst moment, for the chosen size and its neighbours."""
+
+    status: Status = field(init=False)
+
+    def __post_init__(self) -> None:
+        failed = any(e.measure is None for e in self.excuses)
+        status = "infeasible" if failed else "unknown" if self.excuses else "feasible"
+        object.__setattr__(self, "status", status)
+
+    def failed(self, *conditions: str) -> tuple[Excuse, ...]:
+        """The excuses of these conditions that failed, as opposed to those that cannot be judged."""
+        return tuple(e for e in self.excuses if e.condition in conditions and e.measure is None)
+
+    def fails(self, *conditions: str) -> bool:
+        """Whether one of these conditions failed."""
+        return bool(self.failed(*conditions))
+
+    def excuses_beside(self, *conditions: str) -> tuple[Excuse, ...]:
+        """The excuses of all other conditions."""
+        return tuple(e for e in self.excuses if e.condition not in conditions)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The size to take now, with a verdict on every other one."""
+
+    schema: ClassVar[int] = 1
+    current: int
+    scale_out: int | Unknown
+    feasible: bool
+    """Whether `scale_out` meets every condition."""
+    reason: str
+    alarm: str | None
+    verdicts: tuple[Verdict, ...]
+    utilisation_limit: float | Unknown
+    """The highest utilisation the promise allows, (R − D)/(R + I), D at the promised confidence."""
+    smallest_feasible: int | Unknown
+    cost: ChangeCost | Unknown
+    """Of the change to fewer executors, where one was considered."""
+    notes: tuple[str, ...] = ()
+    """Conditions that were not judged, and why."""
+
+    def of(self, scale_out: int) -> Verdict | Unknown:
+        """The verdict on this size."""
+        found = [v for v in self.verdicts if v.scale_out == scale_out]
+        return found[0] if found else Unknown(f"{executors(scale_out, 'were')} not among the candidates")
+
+
+def rate(rps: float) -> str:
+    """A rate for people: 950, 36k, 1.2M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rps >= 0.9995 * size:
+            shown = rps / size
+            return f"{shown:.0f}{unit}" if shown >= 9.95 else f"{shown:.2g}{unit}"
+    return f"{rps:.3g}"
+
+
+def span(low: str, high: str) -> str:
+    """A range for people: 31–36k, or 36k where both ends read the same."""
+    if low == high:
+        return high
+    return f"{low[:-1] if low[-1] == high[-1] and low[-1] in 'kM' else low}–{high}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, rounded down so that it never reads as kept when it is not."""
+    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"
+
+
+def seconds(value: float) -> str:
+    """Whole seconds, or tenths below ten."""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def against_promise(taken: Recoveries, share: float, promise: Promise) -> str:
+    """`95 % of recoveries within 112 s ≤ 120 s`: the comparison that was made, with its numbers.
+
+    Comparing the share that is in time with the promised share is the same as comparing the time within which
+    the promised share ends with the target. Where that time lies beyond the horizon, or where the size was
+    judged by its neighbour, the shares themselves are written.
+    """
+    target, kept = promise.target_s, promise.keeps(share)
+    sure = f"{100 * promise.confidence:g} %"
+    if math.isinf(taken.promised) or (taken.promised <= target) != kept:
+        return f"recovery within {target:g} s in {percent(share)} {'≥' if kept else '<'} {sure}"
+    text = seconds(taken.promised)
+    if (float(text) <= target) != kept:  # rounded across the target
+        text = f"{(math.floor if kept else math.ceil)(10 * taken.promised) / 10:.1f}"
+    return f"{sure} of recoveries within {text} s {'≤' if kept else '>'} {target:g} s"

@@ -279,7 +279,7 @@ def test_the_open_batch_is_no_lag_to_work_off() -> None:
 def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
     short, long = decide(question(current=8, stay_s=20.0)), decide(question(current=8, stay_s=3600.0))
     assert short.scale_out == 8
-    assert "the move costs" in short.reason
+    assert "the change costs" in short.reason
     assert not short.cost.worth
     assert long.scale_out < 8
     assert long.cost.worth

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.optimise.outlook import capacity_draws, normal_draws
+from models.optimise.judging import capacity_draws, normal_draws
 from models.quantities import Interval, Misuse
 
 pytestmark = pytest.mark.fast

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from models.optimise.verdict import Recoveries, against_promise, percent, rate, seconds, span
+from models.optimise.question import Recoveries, against_promise, percent, rate, seconds, span
 from models.promise import Promise
 
 pytestmark = pytest.mark.fast
