@@ -85,7 +85,7 @@ scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
 profile_guess_rps = 900
 profile_most_probes = 1
-profile_budget_executor_s = 480
+profile_budget_executor_s = 900
 probe_s = 15
 warm_up_s = 15
 

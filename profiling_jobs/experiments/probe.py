@@ -239,16 +239,20 @@ class ProbeRun:
         clock: Clock,
         rules: Rules,
         fresh: bool,
+        latency: bool = False,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """`latency`: also measure the latency at LIGHT_SHARES of the capacity that the warm-up shows."""
         self.probe = probe
+        self.light: tuple[Result, ...] = ()
+        """What was measured there; its time counts as the probe's."""
         self.out_of_budget = False
         self.capacity_rps: float | Unknown = Unknown("the warm-up is not over")
         """What it processed at the end of the warm-up, with more input than it could take."""
         self._watch, self._source, self._clock, self._rules = watch, source, clock, rules
         self.batches: tuple[tuple[int, float], ...] = ()
         """Records and processing seconds of its batches, small ones and full ones."""
-        self._fresh, self._left_s = fresh, left_s
+        self._fresh, self._latency, self._left_s = fresh, latency, left_s
         self._complete = not fresh
         self._commanded: float | None = None
         self._doubted_from = clock.now_s()
@@ -263,6 +267,9 @@ class ProbeRun:
             if not (yield from self._warm_up()):
                 return judge(self.probe, self._nothing(warm_up_over=False))
             yield from self._settle()
+            if self._latency and not isinstance(self.capacity_rps, Unknown):
+                for share in LIGHT_SHARES:
+                    yield from self._light(share * self.capacity_rps)
             yield from self._lead_in()
             facts = yield from self._measure()
         except OverBudget as spoilt:
@@ -278,46 +285,6 @@ class ProbeRun:
             return "" if (yield from self._warm_up()) else "the warm-up was not over"
         except (_Spoilt, NotReady) as spoilt:
             return str(spoilt)
-
-    def lighter(self, capacity_rps: float) -> Generator[None, None, tuple[Result, ...]]:
-        """The latency at a few rates below the capacity, on the copy as it runs after a saturated probe.
-
-        Without another warm-up or lead-in, so that each costs seconds; their time counts as the probe's.
-        What cannot be measured is left out.
-        """
-        found: list[Result] = []
-        batches = self.batches  # those at lighter load wait for records: they say nothing of their overhead
-        try:
-            yield from self._settle()
-            for share in LIGHT_SHARES:
-                if result := (yield from self._light(share * capacity_rps)):
-                    found.append(result)
-        except (_Spoilt, NotReady):
-            pass
-        self.batches = batches
-        return tuple(found)
-
-    def _light(self, rate_rps: float) -> Generator[None, None, Result | None]:
-        at_least_s = max(min(LIGHT_S, self.probe.probe_s), FEWEST_COMMITS * self._rules.trigger_s)
-        start_s = self._command(rate_rps) + self._band_s()  # the first batches at this rate are over then
-        while self._clock.now_s() < start_s:
-            yield from self._pass()
-        start_s = self._clock.now_s()
-        facts = yield from self._seen(start_s, at_least_s)
-        offered, processed = facts.achieved_rps, facts.processed_rps
-        if isinstance(offered, Unknown) or isinstance(processed, Unknown) or facts.latency_ms is None:
-            return None
-        if min(offered, processed) <= 0.0 or self._readings.lag() > rate_rps * self._band_s():
-            return None
-        return Result(
-            replace(self.probe, rate_rps=rate_rps),
-            "sustained",
-            offered_rps=offered,
-            throughput_rps=min(offered, processed),
-            latency_ms=facts.latency_ms,
-            executor_seconds=0.0,
-            measured_s=facts.measured_s,
-        )
 
     def ready(self) -> Generator[None, None, str]:
         """The first three stages only: the copy runs at the probe's rate. What went wrong, or nothing."""
@@ -376,6 +343,30 @@ class ProbeRun:
         largest = max((records for records, _ in self._readings.batches(self._began_s, now_s)), default=0)
         small = [n for n, _ in self._readings.batches(since_s, now_s) if 0 < n <= SMALL_SHARE * largest]
         return len(small) >= SMALL_BATCHES
+
+    def _light(self, rate_rps: float) -> Steps:
+        """The latency at a rate below the capacity; nothing where the job falls behind at it."""
+        # The first batches at this rate are over then.
+        start_s = self._command(rate_rps) + self._band_s()
+        while self._clock.now_s() < start_s:
+            yield from self._pass()
+        at_least_s = max(min(LIGHT_S, self.probe.probe_s), FEWEST_COMMITS * self._rules.trigger_s)
+        facts = yield from self._seen(self._clock.now_s(), at_least_s)
+        offered, processed = facts.achieved_rps, facts.processed_rps
+        if isinstance(offered, Unknown) or isinstance(processed, Unknown) or facts.latency_ms is None:
+            return
+        if min(offered, processed) <= 0.0 or self._readings.lag() > rate_rps * self._band_s():
+            return
+        light = Result(
+            replace(self.probe, rate_rps=rate_rps),
+            "sustained",
+            offered_rps=offered,
+            throughput_rps=min(offered, processed),
+            latency_ms=facts.latency_ms,
+            executor_seconds=0.0,
+            measured_s=facts.measured_s,
+        )
+        self.light = (*self.light, light)
 
     def _lead_in(self) -> Steps:
         rate, began_s = self.probe.rate_rps, self._clock.now_s()

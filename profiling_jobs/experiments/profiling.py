@@ -201,25 +201,19 @@ class Profiling:
             clock=clock,
             rules=self._rules,
             fresh=not copy.measured,
+            latency=self._wants_latency(probe.scale_out),
             left_s=lambda: self._purse.left_s(probe.number, clock.now_s()),
         )
-        self._running[probe.number] = _Running(probe, copy, run, self._steps(run), now_s)
+        self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
         self._progress(
             self.state,
             f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s",
         )
 
-    def _steps(self, run: ProbeRun) -> Generator[None, None, Result]:
-        """A probe; behind the first that saturates its size, the latency at lighter load (latency model)."""
-        result = yield from run.steps()
-        known = any(not one.sustained for one in self.state.valid(run.probe.scale_out))
-        if result.valid and not result.sustained and not known and self.state.settings.strategy == "adaptive":
-            for light in (yield from run.lighter(result.value_rps)):
-                self._record.keep(light)
-                self.light = (*self.light, light)
-                said = f"{light.probe.rate_rps:,.0f} records/s: latency {light.latency_ms:,.0f} ms"
-                self._progress(self.state, f"{executors(run.probe.scale_out)} at {said}")
-        return result
+    def _wants_latency(self, scale_out: int) -> bool:
+        """Once for each size; the rates of a grid show the latency by themselves."""
+        known = self.state.valid(scale_out) or any(one.probe.scale_out == scale_out for one in self.light)
+        return self.state.settings.strategy == "adaptive" and not known
 
     def _sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
         try:
@@ -240,6 +234,11 @@ class Profiling:
             except StopIteration as finished:
                 del self._running[number]
                 one.copy.measured = True
+                for light in one.run.light:
+                    self._record.keep(light)
+                    self.light = (*self.light, light)
+                    said = f"{light.probe.rate_rps:,.0f} records/s: latency {light.latency_ms:,.0f} ms"
+                    self._progress(self.state, f"{executors(one.probe.scale_out)} at {said}")
                 if finished.value.valid:
                     self._record.note_batches(one.probe.scale_out, one.run.batches)
                 self._tell(finished.value, one.charged_from_s)
