@@ -1,4 +1,4 @@
-"""Every example in the README runs, and prints what the README says it prints."""
+"""Every example in the README and in docs/ runs, and prints what the page says it prints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"```console\n\$ headroom ([^\n]*)\n(.*?)```", README, re.DOTALL)
+PAGES = {"README.md": README} | {
+    f"docs/{page.name}": page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))
+}
+PYTHON = [
+    found
+    for page in PAGES.values()
+    for found in re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", page, re.DOTALL)
+]
+COMMANDS = [
+    found
+    for page in PAGES.values()
+    for found in re.findall(r"```console\n\$ headroom ([^\n]*)\n(.*?)```", page, re.DOTALL)
+]
 
 
 @pytest.mark.parametrize(("code", "printed"), PYTHON)
@@ -39,6 +50,12 @@ def test_there_are_examples_and_every_target_of_make_is_there() -> None:
 
 
 @pytest.mark.fast
-def test_every_link_to_a_file_leads_somewhere() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_to_a_file_leads_somewhere(page: str) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGES[page]) if "://" not in link]
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+@pytest.mark.fast
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= 1200

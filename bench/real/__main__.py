@@ -1,7 +1,7 @@
 """`python -m bench.real [PART…]`: measure on real Kafka and Spark, print, write bench/real.json.
 
 Everything that is finished is kept in the folder and not measured again; `--again PART` does. `--table`
-writes what bench/real.json says into the README. Exit code 1 when a target is missed.
+writes what bench/real.json says into docs/measurements.md. Exit code 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .lab import Lengths
 PARTS = {part.NAME: part for part in (capacity, drills, online, sustain, rescales)}
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parents[1] / "real.json"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "measurements.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -130,7 +130,7 @@ def _table() -> int:
     kind = f"{size} ({on['system']}, Python {on['python']})"
     text = f"Measured on {kind}; not every part in the same run, so that capacities may differ between them."
     parts = [report.Report.from_json(one) for one in data["parts"].values()]
-    README.write_text(report.into(README.read_text(encoding="utf-8"), parts, text), encoding="utf-8")
+    PAGE.write_text(report.into(PAGE.read_text(encoding="utf-8"), parts, text), encoding="utf-8")
     return 0
 
 
@@ -149,7 +149,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--report", action="store_true", help="what was measured so far, into bench/real.json"
     )
-    parser.add_argument("--table", action="store_true", help="write bench/real.json into the README's table")
+    parser.add_argument(
+        "--table", action="store_true", help="write bench/real.json into docs/measurements.md"
+    )
     return parser
 
 

@@ -41,7 +41,7 @@ class Report:
         return [f"{one.name:<74} {said(one.value):>9} {one.unit}{target(one)}" for one in self.figures]
 
     def markdown(self) -> list[str]:
-        """For the README: the figures, then the rows."""
+        """For docs/measurements.md: the figures, then the rows."""
         text = [f"**{self.asks}**", "", "| figure | measured | held to |", "|---|---:|---|"]
         for one in self.figures:
             held = target(one).strip(" ()") or "–"
@@ -73,11 +73,13 @@ def target(figure: Figure) -> str:
     return f"  ({sign} {bound:g}: {'ok' if figure.holds else 'MISSED'})"
 
 
-def into(readme: str, parts: Sequence[Report], machine: str) -> str:
-    """The README with the tables between its two markers."""
-    if BEGIN not in readme or END not in readme:
-        raise SystemExit(f"README.md has no {BEGIN} … {END}: put the two lines where the tables belong")
-    before, _, rest = readme.partition(BEGIN)
+def into(page: str, parts: Sequence[Report], machine: str) -> str:
+    """The page with the tables between its two markers."""
+    if BEGIN not in page or END not in page:
+        raise SystemExit(
+            f"docs/measurements.md has no {BEGIN} … {END}: put the two lines where the tables belong"
+        )
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     text = "\n".join(line for part in parts for line in part.markdown())
     return f"{before}{BEGIN}\n{machine}\n\n{text}\n{END}{after}"

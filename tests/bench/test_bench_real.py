@@ -156,7 +156,7 @@ def test_the_table_stands_between_its_markers(tmp_path):
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert "| error | 3.14 % | ≤ 15: ok |" in text
-    with pytest.raises(SystemExit, match="README"):
+    with pytest.raises(SystemExit, match="measurements"):
         report.into("nothing", [one], "")
 
 
