@@ -1,15 +1,14 @@
-"""How much can this job sustain at each scale-out, and which probes find that out most cheaply?
+"""The search for what a job sustains at each scale-out.
 
 `start`, `ask`, `tell` are the search; `judge` turns what was seen into a verdict; `estimates`, `measurements`
 and `progress` say what is known so far.
 """
 
-from .brackets import Bracket, believed
 from .probe import Facts, Probe, Result, Verdict, judge, lag_slope, processed_rps
 from .report import Estimate, Progress, estimates, measurements, progress
 from .search import ask, run, start, tell
-from .settings import Settings, expected_executor_seconds, grid_executor_seconds, grid_scale_outs
-from .state import Done, State
+from .settings import Settings, grid_executor_seconds, grid_scale_outs
+from .state import Bracket, Done, State, believed
 
 __all__ = [
     "Settings",
@@ -34,6 +33,5 @@ __all__ = [
     "measurements",
     "Progress",
     "progress",
-    "expected_executor_seconds",
     "grid_executor_seconds",
 ]

@@ -1,19 +1,8 @@
-"""What is asked of the job, and what comes back?
+"""A probe, its result, and the verdict on what was seen.
 
-A probe is a scale-out, a rate and a time; its result has a verdict. *Sustained* makes its rate a lower bound
-of the capacity, *not sustained* makes what was processed an estimate of it, *invalid* has a reason but no
-value.
-
-Does the lag rise, and how much was really processed?
-
-Least-squares slope of the lag samples and a one-sided t-test at 5 %, and at 0.1 % where nothing else speaks
-for it. Lag under micro-batches is a saw, so its samples are not independent: n is reduced to
-n (1 - r) / (1 + r), r the lag-1 correlation of the residuals. Processed records arrive a batch at a time;
-counted between two commits, no batch is cut at the edges.
-
-Has the job kept up with this rate, has it not, or can this probe not be believed?
-
-With offered rate λ (what the source really emitted), processed rate μ and lag L(t):
+A probe is a scale-out, a rate and a time. *Sustained* makes its rate a lower bound of the capacity, *not
+sustained* makes what was processed an estimate of it, *invalid* has a reason but no value. With offered rate
+λ (what the source really emitted), processed rate μ and lag L(t):
 
     valid          λ >= 99 % of the rate commanded, warm-up over, no restart, and the counts add up:
                    dL/dt = λ - μ within the tolerance
@@ -21,12 +10,14 @@ With offered rate λ (what the source really emitted), processed rate μ and lag
     sustained      μ >= 99 % of λ, and dL/dt not above zero, or in doubt and below 1 % of λ
     undecided      the one without the other: invalid, and to be watched for longer
 
-"Above zero" is the test of `lag`, which errs one time in twenty: of a job at ease with uneven batches it
-alone would call two probes in a hundred not sustained (simulated; with this rule one in two hundred). Where
-less than 1 % of the rate is not kept up with, the value is right in either case: what was processed.
+dL/dt is the least-squares slope of the lag samples, above zero by a one-sided t-test at 5 %, and at 0.1 %
+where nothing else confirms it: of a job at ease with uneven batches the former alone would call two probes in
+a hundred not sustained (simulated; with this rule one in two hundred). Lag under micro-batches is a saw, so
+its samples are not independent: n is reduced to n (1 - r) / (1 + r), r the lag-1 correlation of the
+residuals.
 
-A source that never left its start rate makes a job look saturated, and a stretch that cuts a batch at its
-edge makes it look so too (count between commits: `processed_rps`): such a probe has no value.
+Processed records arrive a batch at a time; counted between two commits, no batch is cut at the edges. A
+source that never left its start rate makes a job look saturated: such a probe has no value.
 """
 
 from __future__ import annotations
@@ -39,7 +30,7 @@ from typing import Literal
 import numpy as np
 
 from ..arguments import number, numbers, whole
-from ..quantities import Misuse, Unknown
+from ..quantities import Measurement, Misuse, Unknown
 
 FEWEST_COMMITS = 4  # three whole batches: of fewer, one slow batch is the rate; judgement
 SLOPE_ERROR = 0.05  # false alarms of the slope test; judgement
@@ -61,7 +52,7 @@ class Slope:
 
 
 def processed_rps(commit_times_s: Sequence[float], committed_records: Sequence[float]) -> float | Unknown:
-    """How fast are records processed? From the first to the last commit of the stretch, cumulated records."""
+    """Records/s from the first to the last commit of a stretch; `committed_records` are cumulated."""
     times = numbers("commit_times_s", commit_times_s)
     committed = numbers("committed_records", committed_records, at_least=0.0)
     if times.shape != committed.shape or times.ndim != 1:
@@ -78,7 +69,7 @@ def processed_rps(commit_times_s: Sequence[float], committed_records: Sequence[f
 
 
 def lag_slope(times_s: Sequence[float], lag_records: Sequence[float]) -> Slope | Unknown:
-    """Does the lag rise? Least-squares slope, one-sided t-test on as many samples as are independent."""
+    """Least-squares slope of the lag, with a one-sided t-test on as many samples as are independent."""
     from scipy.special import stdtrit
 
     times, lag = (
@@ -145,7 +136,7 @@ class Probe:
 
     @property
     def executor_seconds(self) -> float:
-        """What does it cost? Executors × (warm-up + watching)."""
+        """Its planned cost: executors × (warm-up + watching)."""
         return self.scale_out * (self.warm_up_s + self.probe_s)
 
 
@@ -188,17 +179,17 @@ class Result:
 
     @property
     def valid(self) -> bool:
-        """May this probe be learnt from?"""
+        """Whether it has a value."""
         return self.verdict != "invalid"
 
     @property
     def sustained(self) -> bool:
-        """Did the job keep up?"""
+        """Whether the job kept up."""
         return self.verdict == "sustained"
 
     @property
     def clear(self) -> bool:
-        """Did it fall short by more than noise explains?"""
+        """Whether the job fell short by more than noise explains."""
         return self.verdict == "not sustained" and self.value_rps <= CLEARLY * self.rate_rps
 
     @property
@@ -223,6 +214,20 @@ class Result:
         """For how long it was watched: twice as long as planned where the first half decided nothing."""
         return self.probe.probe_s if self.measured_s is None else self.measured_s
 
+    @property
+    def measurement(self) -> Measurement:
+        """What a valid probe has measured, as the models take it."""
+        return Measurement(
+            scale_out=self.probe.scale_out,
+            offered_rps=self.rate_rps,
+            throughput_rps=self.value_rps,
+            sustained=self.sustained,
+            latency_ms=self.latency_ms,
+            duration_s=self.duration_s,
+            executor_seconds=self.cost,
+            standard_error_rps=self.standard_error_rps,
+        )
+
 
 SUSTAINED_SHARE = 0.99  # processed of offered: StreamBed §4.2, mean_threshold of its code
 REACHED_SHARE = 0.99  # achieved of commanded: below it the sustained test could not be passed by any job
@@ -232,7 +237,7 @@ COUNTS_DISAGREE = 0.02  # of the offered rate: twice what the verdict turns on; 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was seen in the measured stretch of one probe, before anybody judges it."""
+    """What was seen in the measured stretch of one probe."""
 
     achieved_rps: float | Unknown
     processed_rps: float | Unknown
@@ -249,7 +254,7 @@ class Facts:
 
 
 def judge(probe: Probe, facts: Facts) -> Result:
-    """What does this probe show: kept up, did not keep up, or not to be believed?"""
+    """The verdict: the job kept up, did not keep up, or the probe is invalid."""
 
     def invalid(reason: str) -> Result:
         # The achieved rate is kept: it says what the source can do, nothing about the job.

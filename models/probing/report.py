@@ -1,4 +1,4 @@
-"""What has the search found, and how far is it?"""
+"""What a search has found, and how far it is."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 
 from ..quantities import Interval, Measurement, Unknown, executors
-from .brackets import Bracket, believed
-from .evidence import curve_of, informative, largest, likely
+from .curve import curve_of, informative, largest, likely
 from .settings import adaptive_executor_seconds, grid_executor_seconds
-from .state import State
+from .state import Bracket, State, believed
 
 WIDEST = (
     0.25  # half-width of a 90 % interval beyond which a scale-out nobody saturated stays unknown; judgement
@@ -47,7 +46,7 @@ class Progress:
 
 
 def estimates(state: State) -> dict[int, Estimate]:
-    """What is the capacity of each scale-out, as far as the search has come?"""
+    """The capacity of each scale-out, as far as the search has come."""
     curve = curve_of(state) if informative(state) else None
     covered = sum(state.has_value(s) for s in state.settings.scale_outs)
     found: dict[int, Estimate] = {}
@@ -95,23 +94,12 @@ def _not_reached(state: State, size: int, bracket: Bracket) -> str:
 def measurements(state: State) -> tuple[Measurement, ...]:
     """The probes of this session as measurements for the capacity model; an invalid one is not among them."""
     return tuple(
-        Measurement(
-            scale_out=size,
-            offered_rps=r.rate_rps,
-            throughput_rps=r.value_rps,
-            sustained=r.sustained,
-            latency_ms=r.latency_ms,
-            duration_s=r.duration_s,
-            executor_seconds=r.cost,
-            standard_error_rps=r.standard_error_rps,
-        )
-        for size in state.settings.scale_outs
-        for r in believed(state.valid(size))
+        result.measurement for size in state.settings.scale_outs for result in believed(state.valid(size))
     )
 
 
 def progress(state: State) -> Progress:
-    """How much of the search is done, and what is known so far?"""
+    """How much of the search is done, and what is known so far."""
     sizes = state.settings.scale_outs
     covered = sum(state.has_value(s) for s in sizes)
     expected = _expected(state)

@@ -1,6 +1,4 @@
-"""Which scale-outs are searched, how long is one probe, and what may it all cost?
-
-What will a search cost?
+"""Settings of a capacity search, and what a search costs.
 
 One probe costs s · (warm-up + watching) executor-seconds. A grid of rates r0, r0 + d, … asks every
 scale-out s, with capacity T(s), for each rate it sustains and one more:
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..arguments import number, whole
-from ..quantities import Misuse, Unknown
+from ..quantities import Misuse
 
 Strategy = Literal["adaptive", "stepped"]
 STRATEGIES: tuple[Strategy, ...] = ("adaptive", "stepped")
@@ -33,7 +31,7 @@ DRIFT = 0.20  # by how much an earlier session's results may be off; less would 
 
 
 def grid_scale_outs(smallest: int, largest: int, count: int) -> tuple[int, ...]:
-    """Which scale-outs does a profiling grid of `count` sizes visit? Evenly spread, both ends included."""
+    """The scale-outs of a profiling grid of `count` sizes: evenly spread, both ends included."""
     low, high, n = whole("smallest", smallest), whole("largest", largest), whole("count", count)
     if high < low:
         raise Misuse("largest", f"must be >= smallest ({low}), got {high}")
@@ -148,7 +146,7 @@ def grid_executor_seconds(
     warm_up_s: float = 0.0,
     first_rate_rps: float | None = None,
 ) -> float:
-    """What does a grid cost that drives every scale-out past these capacities?"""
+    """The cost of a grid that drives every scale-out past these capacities."""
     first = increment_rps if first_rate_rps is None else first_rate_rps
     number("increment_rps", increment_rps, above=0.0)
     each = number("probe_s", probe_s, above=0.0) + number("warm_up_s", warm_up_s, at_least=0.0)
@@ -160,7 +158,7 @@ def grid_executor_seconds(
 def adaptive_executor_seconds(
     settings: Settings, capacities: Mapping[int, float], *, largest_rps: float | None = None
 ) -> float:
-    """What does the adaptive search allow itself without a budget, if these are the capacities?
+    """What the adaptive search may cost without a budget, if these are the capacities.
 
     The mean of ⌊x⌋ + 1 is x + ½, which unlike the floor does not jump when an estimate moves a little. The
     grid's step is taken from `largest_rps`, the upper end of the largest capacity, so that the share is kept.
@@ -168,34 +166,3 @@ def adaptive_executor_seconds(
     step = (largest_rps or max(capacities.values())) / GRID_STEPS
     each = settings.warm_up_s + settings.probe_s
     return GRID_SHARE * each * math.fsum(s * (t / step + 0.5) for s, t in capacities.items())
-
-
-def expected_executor_seconds(
-    settings: Settings, capacities: Mapping[int, float] | None = None
-) -> float | Unknown:
-    """What will this search cost, before it begins? From these capacities, or from its first guess."""
-    known = dict(capacities) if capacities else dict(settings.guesses)
-    budget = settings.budget_executor_seconds
-    if settings.strategy == "adaptive" and budget is not None:
-        return budget
-    if not known:
-        return Unknown("the cost depends on the capacities, and there is no first_guess of them")
-    at = {s: _scaled(known, s) for s in settings.scale_outs}
-    if settings.strategy == "adaptive":
-        once = math.fsum(settings.scale_outs) * (settings.warm_up_s + settings.probe_s)
-        return max(once, adaptive_executor_seconds(settings, at))
-    first, increment = settings.grid
-    cost = grid_executor_seconds(
-        {s: min(t, settings.cap_rps) for s, t in at.items()},
-        increment_rps=increment,
-        first_rate_rps=first,
-        probe_s=settings.probe_s,
-        warm_up_s=settings.warm_up_s,
-    )
-    return cost if budget is None else min(cost, budget)
-
-
-def _scaled(known: Mapping[int, float], size: int) -> float:
-    """The nearest known capacity, in proportion."""
-    nearest = min(known, key=lambda s: abs(math.log(s / size)))
-    return known[nearest] * size / nearest

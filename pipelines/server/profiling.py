@@ -12,7 +12,7 @@ from models.quantities import Misuse, Unknown, counted, executors
 from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.experiments.probe import ProbeRun
 from profiling_jobs.experiments.profiling import Profiling
-from profiling_jobs.experiments.profiling_record import measurement, point
+from profiling_jobs.experiments.profiling_record import point
 from profiling_jobs.training import training_data
 from profiling_jobs.training.fitting import missing_for_decisions
 
@@ -166,7 +166,7 @@ def probe(means: Means, order: Order) -> Found:
     if not result.valid:
         raise NotReady(f"the probe shows nothing: {result.reason}")
     order.say(f"{result.verdict}, {result.value_rps:,.0f} records/s")
-    around.store.add_measurement(name, fact["key"], measurement(result), at_s=fact["at_s"])
+    around.store.add_measurement(name, fact["key"], result.measurement, at_s=fact["at_s"])
     order.found(fact)
     return fact
 

@@ -87,7 +87,7 @@ class Record:
             return
         probe = result.probe
         key = f"profile-{self._session}-{probe.number}/{point(probe.scale_out, probe.rate_rps)}"
-        self._store.add_measurement(self._job, key, measurement(result), at_s=self._clock.now_s())
+        self._store.add_measurement(self._job, key, result.measurement, at_s=self._clock.now_s())
 
     def note_batches(self, scale_out: int, batches: Iterable[Sequence[float]]) -> None:
         """Batches of a valid probe: written with the next `save`."""
@@ -125,20 +125,6 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
     if known:
         return known
     return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))
-
-
-def measurement(result: Result) -> Measurement:
-    """What a valid probe has measured."""
-    return Measurement(
-        scale_out=result.probe.scale_out,
-        offered_rps=result.rate_rps,
-        throughput_rps=result.value_rps,
-        sustained=result.sustained,
-        latency_ms=result.latency_ms,
-        duration_s=result.duration_s,
-        executor_seconds=result.cost,
-        standard_error_rps=result.standard_error_rps,
-    )
 
 
 # ----------------------------------------------------------------------------------------------- inside

@@ -28,7 +28,7 @@ from profiling_jobs.experiments.copies import DOCUMENT as COPIES
 from profiling_jobs.experiments.copies import Copies, Surroundings
 from profiling_jobs.experiments.probe import ProbeRun, Rules
 from profiling_jobs.experiments.profiling import Profiling
-from profiling_jobs.experiments.profiling_record import measured, measurement, overheads_s
+from profiling_jobs.experiments.profiling_record import measured, overheads_s
 from profiling_jobs.telemetry import batch_costs
 from profiling_jobs.telemetry.spark_page import StageTime, guesses
 
@@ -180,10 +180,10 @@ class TestOneProbe:
     def test_a_stretch_that_decides_nothing_is_made_twice_as_long(self, share, verdict):
         result = World().probe(share * truth(2), probe_s=8.0)
         assert result.verdict == verdict, "8 s show six batches at most"
-        assert measurement(result).duration_s == pytest.approx(16.0, abs=1.0)
+        assert result.measurement.duration_s == pytest.approx(16.0, abs=1.0)
 
     def test_its_weight_is_for_how_long_it_was_really_watched(self):
-        assert measurement(World().probe(0.9 * truth(2))).duration_s == pytest.approx(60.0, abs=1.0)
+        assert World().probe(0.9 * truth(2)).measurement.duration_s == pytest.approx(60.0, abs=1.0)
 
     def test_latency_of_a_job_at_ease_is_that_of_its_batches(self):
         result = World().probe(0.3 * truth(2))
