@@ -22,9 +22,8 @@ from models.errors import HeadroomError
 from models.quantities import Interval, RecoveryEvent, Unknown
 from pipelines.settings import job_plans
 from profiling_jobs.experiments import drill, drill_prediction, drilling
-from profiling_jobs.experiments.drill import Outcome, Subject
-from profiling_jobs.experiments.drill_figures import lesson
-from profiling_jobs.experiments.drill_prediction import Models
+from profiling_jobs.experiments.drill import Outcome
+from profiling_jobs.experiments.drill_prediction import Models, lesson
 
 from . import capacity
 from .journal import Journal
@@ -98,14 +97,16 @@ def _one(lab: Lab, cell: tuple[str, float, int]) -> Outcome:
             job_plans.drill_settings(job, lab.settings.spark), window_s=lab.lengths.drill_window_s
         )
         name = copy.plan.name
-        subject = Subject(
-            ENRICHMENT,
+        outcome = drill.run(
             copy.watch,
-            "copy",
-            copy.source,
+            kind,
+            on="copy",
+            source=copy.source,
             batch_began_s=lambda batch: lab.world.batch_began_s(name, batch),
+            failures=lab.world.failures,
+            clock=lab.world.clock,
+            settings=found,
         )
-        outcome = drill.run(subject, kind, failures=lab.world.failures, clock=lab.world.clock, settings=found)
         spoilt = bool(outcome.details)
     except HeadroomError as error:
         outcome = Outcome(kind, size, rate, Unknown(str(error)), {})

@@ -21,7 +21,7 @@ from models.ports import Plan, Source
 from models.quantities import Unknown
 from profiling_jobs.experiments import drill
 from profiling_jobs.plans import FILES
-from profiling_jobs.telemetry.watching import Watch
+from profiling_jobs.telemetry.timeline import Watch
 
 from . import capacity, counting
 from .counting import Counted

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from models.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
 from models.quantities import Unknown
-from profiling_jobs.experiments.copies import Surroundings
+from profiling_jobs.experiments.copies import ExperimentContext
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.request import Request
 from profiling_jobs.telemetry.spark_page import StageTime
@@ -73,9 +73,9 @@ class World:
     pace: Pace | None = None
     """Simulated only: how fast its time passes, where that is bounded."""
 
-    def around(self, name: str, job: JobSettings) -> Surroundings:
+    def around(self, name: str, job: JobSettings) -> ExperimentContext:
         """What profiling and drills of one job need."""
-        return Surroundings(
+        return ExperimentContext(
             deployments=self.deployments,
             metrics=self.metrics,
             broker=self.broker,

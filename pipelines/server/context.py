@@ -19,8 +19,7 @@ from models import control
 from models.errors import HeadroomError
 from models.ports import Metrics, Sample
 from profiling_jobs.control_loop.context import Loop
-from profiling_jobs.experiments.copies import Surroundings
-from profiling_jobs.experiments.live_job import wait_until_caught_up
+from profiling_jobs.experiments.copies import ExperimentContext, wait_until_caught_up
 from profiling_jobs.telemetry.sampler import Rounds
 
 from ..environments.base import World
@@ -89,7 +88,7 @@ class Means:
         """The world's, on which an order that is given up wakes."""
         return OrderClock(self.world.clock, order)
 
-    def around(self, order: Order) -> Surroundings:
+    def around(self, order: Order) -> ExperimentContext:
         """What copies of the order's job need."""
         return replace(self.world.around(order.job, self.job(order)), clock=self.clock(order))
 
@@ -108,7 +107,7 @@ class Means:
             say=order.say,
         )
 
-    def around_until_blackout(self, order: Order) -> Surroundings:
+    def around_until_blackout(self, order: Order) -> ExperimentContext:
         """The same; what has not been begun within a blackout is `Interrupted` where one begins."""
         job = self.job(order)
 

@@ -19,12 +19,12 @@ from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Failures, Store
 from models.quantities import FAILURE_KINDS, Unknown, counted
 from profiling_jobs.experiments import drilling, profiling_record
-from profiling_jobs.experiments.drill import Outcome, Subject
+from profiling_jobs.experiments.drill import Outcome
 from profiling_jobs.experiments.drill import run as run_drill
 from profiling_jobs.experiments.drill_prediction import Models
 from profiling_jobs.experiments.drilling import Drilling, DrillPlan
 from profiling_jobs.telemetry.batch_costs import EngineInputs
-from profiling_jobs.telemetry.watching import Watch
+from profiling_jobs.telemetry.timeline import Watch
 from profiling_jobs.training import training_data
 from profiling_jobs.training.champions import Champions
 
@@ -252,8 +252,10 @@ def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequen
                 deployments=world.deployments,
             )
             outcome = run_drill(
-                Subject(name, watch, "live", batch_began_s=lambda batch: world.batch_began_s(name, batch)),
+                watch,
                 kind,
+                on="live",
+                batch_began_s=lambda batch: world.batch_began_s(name, batch),
                 failures=_considerate(means),
                 clock=around.clock,
                 settings=job_plans.drill_settings(job, means.settings.spark),

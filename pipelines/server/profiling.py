@@ -12,9 +12,7 @@ from models.quantities import Misuse, Unknown, counted, executors
 from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.experiments.probe import ProbeRun
 from profiling_jobs.experiments.profiling import Profiling
-from profiling_jobs.experiments.profiling_record import point
-from profiling_jobs.training import training_data
-from profiling_jobs.training.fitting import missing_for_decisions
+from profiling_jobs.experiments.profiling_record import missing_for_decisions, point
 
 from ..environments import batch_tasks
 from ..settings import job_plans
@@ -63,7 +61,7 @@ def profile(means: Means, order: Order) -> Found:
         order.say(ended)
     state = profiling.state
     if not ended:
-        _check_decisions_can_follow(means, name, state, tasks)
+        _check_decisions_can_follow(means, name, state)
     reached = probing.progress(state)
     found = {
         str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
@@ -78,16 +76,15 @@ def profile(means: Means, order: Order) -> Found:
     }
 
 
-def _check_decisions_can_follow(means: Means, name: str, state: probing.State, tasks: int | None) -> None:
+def _check_decisions_can_follow(means: Means, name: str, state: probing.State) -> None:
     """A profile after which no decision can be made is a failure; what was measured is kept."""
-    missing = missing_for_decisions(training_data.measured(means.world.store, name), tasks=tasks)
-    if not missing:
+    if not (missing := missing_for_decisions(means.world.store, name)):
         return
     job = means.settings.jobs[name]
     invalid = [result.reason for result in state.results if not result.valid]
     if invalid:
         missing += f"; the last of {counted(len(invalid), 'invalid probe')}: {invalid[-1]}"
-    if "budget" in (state.done or ""):
+    if "budget" in state.done or "are spent" in state.done:
         key, value = "profile_budget_executor_s", 2.0 * job.profile_budget_executor_s
     else:
         key, value = "probe_s", 2.0 * job.probe_s

@@ -1,29 +1,33 @@
-"""How does a job run a second time without anybody noticing, and without leaving anything behind?
+"""Profiling copies: a job that runs a second time, unnoticed, and leaves nothing behind.
 
 A *profiling copy* has a name, topics and a checkpoint of its own, and a source that fills its input. What it
-is going to need is written down in the store before it is made, so that whoever comes after a crash stops it
-and deletes its topics (`Copies.clear`, `clear_left_over`). Nothing is deleted that is not written down there.
-
-A name that is in use, by a job or by its checkpoint, is passed over.
+is going to need is written down in the store before it is made, so that after a crash it is stopped and its
+topics are deleted (`Copies.clear`, `clear_left_over`). Nothing is deleted that is not written down there. A
+name that is in use, by a job or by its checkpoint, is passed over.
 
 A copy that has done its part is given the next size under its running query, where the job may be rescaled
-so: a driver and a source less to be started, which is half of what a short probe takes.
+so: no driver and no source have to be started, which is half of what a short probe takes.
+
+Copies wait until the live job has caught up (`wait_until_caught_up`), for they take processors from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from models.errors import HeadroomError, Misconfigured, NotReady
 from models.ports import Broker, Clock, Deployments, Metrics, Plan, Query, Source, Store
+from models.quantities import Unknown
 
 from ..plans import FILES, folder_of
 from ..telemetry.spark_page import StageTime
-from ..telemetry.watching import Watch
+from ..telemetry.timeline import Timeline, Watch
 
 DOCUMENT = "copies"
 PREFIX = "headroom."
@@ -33,19 +37,19 @@ AGAIN = 3  # judgement: a broker that restarts is back by then; each try has its
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Where copies run, and what they are measured with."""
+class ExperimentContext:
+    """Where copies run, and with what they are measured."""
 
     deployments: Deployments
     metrics: Metrics
-    """Asked by nobody else meanwhile."""
+    """Nothing else samples a copy meanwhile."""
     broker: Broker
     store: Store
     clock: Clock
     open_source: Callable[[str, Mapping[str, str]], Source]
     """Copy's name and its input topics (the job's name -> topic) -> a source that runs, at a low rate."""
     checkpoint: Callable[[str], str]
-    """Copy's name -> a place for its checkpoint that nobody else uses."""
+    """Copy's name -> a place for its checkpoint, of its own."""
     forget: Callable[[str], None] = lambda name: None
     """Remove what is left of a stopped copy: its source if that still runs, its record, its checkpoint.
     A copy that never came so far is not an error."""
@@ -72,7 +76,7 @@ class Copies:
     """The copies of one job, made from one plan."""
 
     def __init__(
-        self, template: Plan, around: Surroundings, *, partitions: Mapping[str, int], purpose: str = "p"
+        self, template: Plan, around: ExperimentContext, *, partitions: Mapping[str, int], purpose: str = "p"
     ) -> None:
         """`partitions`: by the job's names for its topics; those of the live topics, or capacity differs."""
         for name in (*template.inputs, *template.outputs):
@@ -176,8 +180,8 @@ class Copies:
         )
 
 
-def clear_left_over(job: str, around: Surroundings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Stop every copy of this job that is written down, whoever made it: which went, what would not go."""
+def clear_left_over(job: str, around: ExperimentContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Stop every copy of this job that is written down: which went, what would not go."""
     gone, problems = [], []
     for name in _document(around.store, job)["copies"]:
         try:
@@ -188,19 +192,19 @@ def clear_left_over(job: str, around: Surroundings) -> tuple[tuple[str, ...], tu
     return tuple(gone), tuple(problems)
 
 
-def _in_use(name: str, around: Surroundings) -> bool:
-    """Whether somebody is called so, or was: the job `orders-p1` is no copy of the job `orders`."""
+def _in_use(name: str, around: ExperimentContext) -> bool:
+    """Is this name in use, or was it? The job `orders-p1` is no copy of the job `orders`."""
     return _launched_as(name, around) is not None or Path(around.checkpoint(name)).exists()
 
 
-def _launched_as(name: str, around: Surroundings) -> Query | None:
+def _launched_as(name: str, around: ExperimentContext) -> Query | None:
     try:
         return around.deployments.plan(name)
     except Misconfigured:
         return None
 
 
-def _discard(job: str, name: str, around: Surroundings) -> None:
+def _discard(job: str, name: str, around: ExperimentContext) -> None:
     document = _document(around.store, job)
     plan = _launched_as(name, around)
     # A deployment of that name which is no copy of this job was there before: its launch was refused then.
@@ -226,3 +230,55 @@ def _delete(topic: str, broker: Broker) -> None:
 def _document(store: Store, job: str) -> dict[str, Any]:
     kept = store.document(job, DOCUMENT) or {"made": 0, "copies": {}}
     return {"schema": 1, "made": int(kept["made"]), "copies": dict(kept["copies"])}
+
+
+# ---------------------------------------------------------------------------------------- the live job
+
+CALM_S = 15.0  # as long as lag has to stay in its band after a failure
+BATCHES_S = 600.0  # judgement: where the usual length of a batch is looked up
+LEAST_BAND_S = 10.0  # judgement: samples of a second, and an input that comes in bursts
+BAND_BATCHES = 2.5  # two, and a quarter more as in drills
+LOOK_S = 1.0
+SAY_S = 30.0
+
+
+def behind_s(timeline: Timeline, *, now_s: float, trigger_s: float, max_lag_s: float) -> float | Unknown:
+    """Largest lag of the last seconds, in seconds of input; 0 where it is as small as between two batches."""
+    lag = timeline.lag_s(now_s - CALM_S, now_s)
+    known = lag[~np.isnan(lag)]
+    if not known.size:
+        return Unknown("the lag of the live job is not known")
+    batch_s = timeline.batch_s(now_s - BATCHES_S, now_s)
+    band_s = max(LEAST_BAND_S, BAND_BATCHES * max(trigger_s, batch_s))
+    largest = float(known.max())
+    return largest if largest > min(band_s, max_lag_s) else 0.0
+
+
+def wait_until_caught_up(
+    name: str,
+    reading: Callable[[str], AbstractContextManager[Timeline]],
+    *,
+    clock: Clock,
+    trigger_s: float,
+    max_lag_s: float,
+    patience_s: float,
+    say: Callable[[str], None],
+) -> None:
+    """Return when the live job has caught up, or its lag cannot be read; NotReady after `patience_s`."""
+    began_s, said_s = clock.now_s(), -SAY_S
+    while True:
+        now_s = clock.now_s()
+        with reading(name) as timeline:
+            lag_s = behind_s(timeline, now_s=now_s, trigger_s=trigger_s, max_lag_s=max_lag_s)
+        if isinstance(lag_s, Unknown) or lag_s == 0.0:
+            return
+        waited_s = now_s - began_s
+        if waited_s >= patience_s:
+            raise NotReady(
+                f"{name} is {lag_s:.0f} s of input behind, and has not caught up within {waited_s:.0f} s: a "
+                f"copy would slow it down further. Give it executors, or stop it (`headroom stop {name}`)"
+            )
+        if waited_s - said_s >= SAY_S:
+            said_s = waited_s
+            say(f"waiting until {name} has caught up: it is {lag_s:.0f} s of input behind")
+        clock.sleep(LOOK_S)

@@ -1,15 +1,22 @@
-"""How long does this job really take to come back, when this happens to it?
+"""One drill: cause a failure, measure downtime and recovery.
 
     undisturbed window -> inject -> watch until it has recovered (or `longest_s` is over) -> clear
 
-Cleared in every case, also on Ctrl-C; what a crash of ours has left is cleared before the next drill begins.
-A drill has a recovery, which may be inf, or it is *invalid* with a reason. Nothing else happens to the job
-meanwhile: a second disturbance, or a source that does not keep its rate, makes it invalid.
+The failure is cleared in every case, also on Ctrl-C; what a crash of ours has left is cleared before the next
+drill begins. A drill has a recovery, which may be inf, or it is *invalid* with a reason: a second
+disturbance, or a source that does not keep its rate, makes it invalid.
 
-How are failures put right again, whatever is the matter with one of them?
+    band       1.25 × the largest lag, in seconds of input, of the undisturbed window, plus one sampling step;
+               at least two trigger intervals or two median batches, at most max_lag_s
+    hold       three median batches, at least 15 s, and longer than the band is wide: without any commit lag
+               takes as long as that to leave it
+    recovered  the first instant after the failure from which lag stays inside the band for the hold
+               (models.recovery.recovered_at, as for predictions)
+    downtime   failure -> first new commit = detection + restart + state load + first batch
 
-An executor that is frozen must not stay so because the broker does not start: every failure is tried, and
-what went wrong is raised after the last one.
+The undisturbed window is at least 60 s and ten batches long. A job that was behind before (lag above
+max_lag_s), or fell behind (lag rising), shows nothing about the failure: such a drill is invalid. So is one
+whose lag left the band after all, though it had been back to stay before its first new commit.
 """
 
 from __future__ import annotations
@@ -19,39 +26,32 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any, Literal
 
+import numpy as np
+
 from models.arguments import number
 from models.errors import HeadroomError, Misconfigured, NotReady
 from models.ports import Clock, Failures, Injection, Source
-from models.quantities import FAILURE_KINDS, RecoveryEvent, Unknown, executors
+from models.probing import lag_slope
+from models.quantities import FAILURE_KINDS, Misuse, RecoveryEvent, Unknown, executors
+from models.recovery import recovered_at
 
-from ..telemetry.watching import Watch
-from . import drill_figures
-from .drill_figures import WINDOW_BATCHES, WINDOW_S, Marks, Undisturbed
+from ..telemetry.timeline import Timeline, Watch
 
-
-def clear_each(injections: Iterable[Injection], clear: Callable[[str], None]) -> None:
-    """All of them; the first problem is raised when all were tried."""
-    problems: list[HeadroomError] = []
-    for injection in injections:
-        try:
-            clear(injection.id)
-        except HeadroomError as error:
-            problems.append(error)
-    if problems:
-        raise problems[0]
-
-
-def clear_left_over(failures: Failures) -> tuple[Injection, ...]:
-    """Clear what a crash of ours has left; what another drill has in hand is its own to clear."""
-    left = failures.left_over()
-    clear_each(left, failures.clear)
-    return left
-
-
+WINDOW_S = 60.0
+WINDOW_BATCHES = 10
+BAND_SHARE = 1.25
+HOLD_S = 15.0
+HOLD_BATCHES = 3
+RISING = 0.01  # of the rate: a slower rise adds less than a second in the minute before; judgement
 SAMPLE_S = 0.5  # judgement: recoveries are compared to 15 % of 20 s
 LONGEST_S = 600.0  # judgement: three times the default target
 SHORT_SHARE = 0.97  # of the rate, below which the source was short; judgement
 LONGEST_WINDOW = 5  # times the shortest window until ten batches must have been committed; judgement
+
+
+def not_reported(batch: int) -> Unknown:
+    """For jobs that do not report when a batch began."""
+    return Unknown("batches are not reported")
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The job that is hurt: a copy with its source, or the live job, whose input is what it is."""
-
-    job: str
-    watch: Watch
-    on: Literal["copy", "live"]
-    source: Source | None = None
-    batch_began_s: Callable[[int], float | Unknown] = lambda batch: Unknown("batches are not reported")
-    """Number of a batch -> when it began, from the job's own reports."""
-
-
-@dataclass(frozen=True)
 class Outcome:
     """One drill. `event` is what the models learn from; an invalid drill has none."""
 
@@ -101,47 +89,90 @@ class Outcome:
         return not isinstance(self.event, Unknown)
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a job was like before its failure."""
+
+    rate_rps: float
+    largest_lag_s: float
+    lag_records: float
+    """On average, right after a commit and right before one alike."""
+    batch_s: float
+    band_s: float
+    hold_s: float
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A downtime in its parts. Unknown where the parts cannot be told apart; they add up to the whole."""
+
+    detection_s: float | Unknown
+    restart_s: float | Unknown
+    state_load_s: float | Unknown
+    first_batch_s: float | Unknown
+
+    def to_json(self) -> dict[str, Any]:
+        """Seconds; a reason where they are unknown."""
+        return {
+            name: value.reason if isinstance(value, Unknown) else value for name, value in vars(self).items()
+        }
+
+
+@dataclass
+class Marks:
+    """Moments of a recovery, as far as they were seen."""
+
+    noticed_s: float | None = None
+    """Somebody knows: the driver is gone, the executor is lost."""
+    back_s: float | None = None
+    """Driver and executors are there again."""
+    first_batch_began_s: float | None = None
+    """The batch that was committed first had begun."""
+
+
 def run(
-    subject: Subject,
+    watch: Watch,
     kind: str,
     *,
+    on: Literal["copy", "live"],
     failures: Failures,
     clock: Clock,
     settings: Settings,
+    source: Source | None = None,
+    batch_began_s: Callable[[int], float | Unknown] = not_reported,
     left_s: Callable[[], float] = lambda: inf,
     say: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """One drill on a job that runs at its rate and has been warmed up. `left_s`: until its budget ends.
+    """One drill on a job that runs at its rate and has been warmed up.
 
-    `say` gets a line for each step.
+    `source`: of a copy; the input of the live job is what it is. `batch_began_s`: number of a batch -> when
+    it began, by the job's own reports. `left_s`: until the budget ends. `say` gets a line for each step.
     """
     if kind not in failures.kinds():
         there = ", ".join(sorted(failures.kinds()))
         what = "cannot be caused here" if kind in FAILURE_KINDS else "is no kind of failure"
         raise Misconfigured("kind", f"'{kind}' {what}; there is {there}")
     clear_left_over(failures)
-    return _Drill(subject, kind, failures, clock, settings, left_s, say).run()
+    return _Drill(watch, kind, on, failures, clock, settings, source, batch_began_s, left_s, say).run()
 
 
+@dataclass
 class _Drill:
-    def __init__(
-        self,
-        subject: Subject,
-        kind: str,
-        failures: Failures,
-        clock: Clock,
-        settings: Settings,
-        left_s: Callable[[], float],
-        say: Callable[[str], None],
-    ) -> None:
-        self._subject, self._kind, self._failures = subject, kind, failures
-        self._clock, self._settings, self._left_s, self._say = clock, settings, left_s, say
-        self._watch = subject.watch
-        self._marks = Marks()
-        self._failed_s = inf
+    watch: Watch
+    kind: str
+    on: str
+    failures: Failures
+    clock: Clock
+    settings: Settings
+    source: Source | None
+    batch_began_s: Callable[[int], float | Unknown]
+    left_s: Callable[[], float]
+    say: Callable[[str], None]
+    marks: Marks = field(default_factory=Marks)
+    failed_s: float = inf
 
     def run(self) -> Outcome:
-        self._say(f"{self._watch.name}: undisturbed for {self._settings.window_s:.0f} s at least")
+        self.say(f"{self.watch.name}: undisturbed for {self.settings.window_s:.0f} s at least")
         before = self._wait_undisturbed()
         if isinstance(before, str):
             return self._invalid(before, Unknown("the rate before the failure is unknown"), {})
@@ -157,110 +188,110 @@ class _Drill:
         return outcome
 
     def _hurt(self, before: Undisturbed) -> Outcome:
-        run_id = self._watch.status.run_id
+        run_id = self.watch.status.run_id
         try:
-            injection = self._failures.inject(self._watch.name, self._kind)
-            self._failed_s = injection.at_s
+            injection = self.failures.inject(self.watch.name, self.kind)
+            self.failed_s = injection.at_s
             problem = self._observe(before, run_id, injection)
         except NotReady as error:
             return self._invalid(f"the failure could not be caused: {error}", before.rate_rps, {})
         return self._judge(before, injection, problem)
 
     def _wait_undisturbed(self) -> Undisturbed | str:
-        timeline, start_s = self._watch.timeline, self._clock.now_s()
+        timeline, start_s = self.watch.timeline, self.clock.now_s()
         while True:
             self._pass()
-            now_s = self._clock.now_s()
-            if doubt := self._watch.doubt(start_s):
+            now_s = self.clock.now_s()
+            if doubt := self.watch.doubt(start_s):
                 return f"the job was disturbed before the failure: {doubt}"
             if handled := self._handled():
                 return f"{handled} before the failure"
-            if self._left_s() <= 0.0:
+            if self.left_s() <= 0.0:
                 return "the budget ended before the failure was caused"
             batches = len(timeline.commits(start_s, now_s))
-            if now_s - start_s >= self._settings.window_s and batches >= WINDOW_BATCHES:
+            if now_s - start_s >= self.settings.window_s and batches >= WINDOW_BATCHES:
                 break
-            if now_s - start_s >= LONGEST_WINDOW * self._settings.window_s:
+            if now_s - start_s >= LONGEST_WINDOW * self.settings.window_s:
                 return f"only {batches} batches were committed in {now_s - start_s:.0f} s before the failure"
-        return drill_figures.undisturbed(
+        return undisturbed(
             timeline,
             start_s,
             now_s,
-            sample_s=self._settings.sample_s,
-            trigger_s=self._settings.trigger_s,
-            max_lag_s=self._settings.max_lag_s,
+            sample_s=self.settings.sample_s,
+            trigger_s=self.settings.trigger_s,
+            max_lag_s=self.settings.max_lag_s,
         )
 
     def _observe(self, before: Undisturbed, run_id: str | Unknown, injection: Injection) -> str:
         """Until it has recovered, or is given up; why it shows nothing, or nothing."""
-        failed_s, works = self._failed_s, False
-        self._say(
-            f"{self._kind} caused: it has recovered when its lag stays below {before.band_s:.1f} s of input "
+        failed_s, works = self.failed_s, False
+        self.say(
+            f"{self.kind} caused: it has recovered when its lag stays below {before.band_s:.1f} s of input "
             f"for {before.hold_s:.0f} s"
         )
-        while self._clock.now_s() - failed_s < self._settings.longest_s:
+        while self.clock.now_s() - failed_s < self.settings.longest_s:
             self._pass()
             self._mark(run_id)
-            if not works and self._marks.noticed_s is not None and isfinite(self._downtime_s(failed_s)):
+            if not works and self.marks.noticed_s is not None and isfinite(self._downtime_s(failed_s)):
                 works = True
-                self._say(f"it works again after {self._downtime_s(failed_s):.1f} s, and catches up")
+                self.say(f"it works again after {self._downtime_s(failed_s):.1f} s, and catches up")
             if disturbed := self._disturbed(injection):
                 return disturbed
             if self._is_over(before):
                 break
-            if self._left_s() <= 0.0:
+            if self.left_s() <= 0.0:
                 return "the budget ended before it had recovered"
         return ""
 
     def _disturbed(self, injection: Injection) -> str:
         """What else has happened since the failure; nothing where the job was left alone with it."""
-        active = self._failures.active()
+        active = self.failures.active()
         if injection.id not in [one.id for one in active]:
             return "somebody else has cleared the failure before the job had recovered"
         for other in active:  # one of the broker hits every job
-            here = other.kind == "broker_restart" or other.deployment == self._watch.name
+            here = other.kind == "broker_restart" or other.deployment == self.watch.name
             if here and other.id != injection.id and other.at_s > injection.at_s:
                 return f"another failure was caused meanwhile: {other.kind} of {other.deployment}"
         return f"{handled} meanwhile" if (handled := self._handled()) else ""
 
     def _handled(self) -> str:
         """What somebody has done to the job itself, which is then another one than the drill began with."""
-        status = self._watch.status
+        status = self.watch.status
         if status.state == "stopped":
             return "the job was stopped"
         declared = status.declared_scale_out
-        if isinstance(declared, Unknown) or declared == self._watch.scale_out:
+        if isinstance(declared, Unknown) or declared == self.watch.scale_out:
             return ""
         return f"the job was rescaled to {executors(declared)}"
 
     def _is_over(self, before: Undisturbed) -> bool:
-        failed_s = self._failed_s
-        if self._clock.now_s() - failed_s < before.hold_s:
+        failed_s = self.failed_s
+        if self.clock.now_s() - failed_s < before.hold_s:
             return False
         # A lag that has not left its band yet looks recovered from the first moment on: until somebody
         # has noticed the failure, or a batch was done in spite of it, it is not over.
-        noticed = self._marks.noticed_s is not None or self._quick
+        noticed = self.marks.noticed_s is not None or self._quick
         back_s = self._recovery_s(before, failed_s)
         return noticed and isfinite(back_s) and isfinite(self._downtime_s(failed_s))
 
     @property
     def _quick(self) -> bool:
         """Kinds that may pass unnoticed between two looks."""
-        return self._kind in ("executor_kill", "broker_restart")
+        return self.kind in ("executor_kill", "broker_restart")
 
     def _mark(self, run_id: str | Unknown) -> None:
-        now_s, watch, marks = self._clock.now_s(), self._watch, self._marks
+        now_s, watch, marks = self.clock.now_s(), self.watch, self.marks
         status = watch.status
         alive = status.state == "running" and status.executors_alive == watch.scale_out
-        if self._kind.startswith("driver_"):
+        if self.kind.startswith("driver_"):
             known = not isinstance(status.run_id, Unknown)
             noticed = status.state != "running" or (known and status.run_id != run_id)
             back = alive and known and status.run_id != run_id
-        elif self._kind.startswith("executor_"):
-            noticed, back = bool(watch.doubt(self._failed_s)), alive
+        elif self.kind.startswith("executor_"):
+            noticed, back = bool(watch.doubt(self.failed_s)), alive
         else:
             gaps = watch.timeline.gaps
-            noticed = bool(watch.doubt(self._failed_s))
+            noticed = bool(watch.doubt(self.failed_s))
             back = alive and (not gaps or gaps[-1].at_s < now_s)
         if noticed and marks.noticed_s is None:
             marks.noticed_s = now_s
@@ -268,20 +299,20 @@ class _Drill:
             marks.back_s = now_s
 
     def _clear(self) -> None:
-        mine = [one for one in self._failures.active() if one.deployment == self._watch.name]
-        clear_each(mine, self._failures.clear)
+        mine = [one for one in self.failures.active() if one.deployment == self.watch.name]
+        clear_each(mine, self.failures.clear)
 
     def _judge(self, before: Undisturbed, injection: Injection, problem: str) -> Outcome:
-        failed_s, now_s = injection.at_s, self._clock.now_s()
+        failed_s, now_s = injection.at_s, self.clock.now_s()
         down_s, back_s = self._downtime_s(failed_s), self._recovery_s(before, failed_s)
-        first = self._watch.timeline.first_commit_after(failed_s)
+        first = self.watch.timeline.first_commit_after(failed_s)
         if not isinstance(first, Unknown) and isinstance(first.batch, int):
-            began = self._subject.batch_began_s(first.batch)
-            self._marks.first_batch_began_s = None if isinstance(began, Unknown) else began
+            began = self.batch_began_s(first.batch)
+            self.marks.first_batch_began_s = None if isinstance(began, Unknown) else began
         details: dict[str, Any] = {
             "schema": 1,
-            "on": self._subject.on,
-            "deployment": self._watch.name,
+            "on": self.on,
+            "deployment": self.watch.name,
             "victim": injection.victim,
             "rate_rps": before.rate_rps,
             "lag_before_records": before.lag_records,
@@ -289,23 +320,23 @@ class _Drill:
             "batch_s": before.batch_s,
             "band_s": before.band_s,
             "hold_s": before.hold_s,
-            "sample_s": self._settings.sample_s,
-            "longest_s": self._settings.longest_s,
-            "downtime": drill_figures.phases(self._marks, failed_at_s=failed_s, downtime_s=down_s).to_json(),
+            "sample_s": self.settings.sample_s,
+            "longest_s": self.settings.longest_s,
+            "downtime": phases(self.marks, failed_at_s=failed_s, downtime_s=down_s).to_json(),
             "peak_lag_s": self._peak_lag_s(before, failed_s, now_s),
-            "recorded": dict(self._settings.recorded),
+            "recorded": dict(self.settings.recorded),
         }
-        contradicted = drill_figures.contradiction(
+        contradicted = contradiction(
             before, downtime_s=down_s, recovery_s=back_s, peak_lag_s=details["peak_lag_s"]
         )
         if reason := problem or self._source_was_short(before, failed_s, now_s) or contradicted:
             return self._invalid(reason, before.rate_rps, details)
-        event = RecoveryEvent(self._kind, self._watch.scale_out, failed_s, down_s, back_s)
-        return Outcome(self._kind, self._watch.scale_out, before.rate_rps, event, details)
+        event = RecoveryEvent(self.kind, self.watch.scale_out, failed_s, down_s, back_s)
+        return Outcome(self.kind, self.watch.scale_out, before.rate_rps, event, details)
 
     def _source_was_short(self, before: Undisturbed, failed_s: float, now_s: float) -> str:
-        arrived = self._watch.timeline.arrival_rps(failed_s, now_s, clip=True)
-        if self._subject.source is None:
+        arrived = self.watch.timeline.arrival_rps(failed_s, now_s, clip=True)
+        if self.source is None:
             return ""
         if isinstance(arrived, Unknown):
             return f"the input after the failure is unknown: {arrived.reason}"
@@ -316,21 +347,130 @@ class _Drill:
         return ""
 
     def _recovery_s(self, before: Undisturbed, failed_s: float) -> float:
-        return drill_figures.recovery_s(
-            self._watch.timeline, before, failed_at_s=failed_s, until_s=self._clock.now_s()
-        )
+        return recovery_s(self.watch.timeline, before, failed_at_s=failed_s, until_s=self.clock.now_s())
 
     def _downtime_s(self, failed_s: float) -> float:
-        return drill_figures.downtime_s(self._watch.timeline, failed_at_s=failed_s)
+        return downtime_s(self.watch.timeline, failed_at_s=failed_s)
 
     def _peak_lag_s(self, before: Undisturbed, failed_s: float, now_s: float) -> float:
-        lag = self._watch.timeline.lag_s(failed_s, now_s, arrival_rps=before.rate_rps)
+        lag = self.watch.timeline.lag_s(failed_s, now_s, arrival_rps=before.rate_rps)
         known = [float(one) for one in lag if one == one]
         return max(known, default=inf)
 
     def _pass(self) -> None:
-        self._clock.sleep(self._settings.sample_s)
-        self._watch.look(self._clock.now_s())
+        self.clock.sleep(self.settings.sample_s)
+        self.watch.look(self.clock.now_s())
 
     def _invalid(self, reason: str, rate: float | Unknown, details: Mapping[str, Any]) -> Outcome:
-        return Outcome(self._kind, self._watch.scale_out, rate, Unknown(reason), details)
+        return Outcome(self.kind, self.watch.scale_out, rate, Unknown(reason), details)
+
+
+# --------------------------------------------------------------------------------------------- figures
+
+
+def undisturbed(
+    timeline: Timeline, start_s: float, end_s: float, *, sample_s: float, trigger_s: float, max_lag_s: float
+) -> Undisturbed | str:
+    """What is normal for this job; or why a drill would show nothing."""
+    number("max_lag_s", max_lag_s, above=0.0)
+    rate = timeline.arrival_rps(start_s, end_s, clip=True)
+    if isinstance(rate, Unknown):
+        return f"the input before the failure is unknown: {rate.reason}"
+    if rate <= 0.0:
+        return "there was no input before the failure"
+    lag = timeline.lag_s(start_s, end_s, arrival_rps=rate)
+    if not lag.size or np.isnan(lag).any():
+        return "the lag before the failure is not known throughout"
+    largest = float(lag.max())
+    if largest > max_lag_s:
+        return f"the job was {largest:.1f} s behind before the failure, more than max_lag_s = {max_lag_s:g} s"
+    times_s, spread = timeline.spread_lag(start_s, end_s)
+    slope = lag_slope(times_s, spread)
+    if isinstance(slope, Unknown):
+        return f"whether lag was rising cannot be told: {slope.reason}"
+    if slope.above_zero and slope.rps > RISING * rate:
+        return f"lag was rising before the failure, by {slope.rps:,.0f} records/s at {rate:,.0f} records/s"
+    batch_s = timeline.batch_s(start_s, end_s)
+    # Two batches where they come back to back, two triggers where those are longer.
+    least = 2.0 * max(trigger_s, batch_s)
+    band_s = min(max(BAND_SHARE * largest + sample_s, least), max_lag_s)
+    return Undisturbed(
+        rate_rps=rate,
+        largest_lag_s=largest,
+        lag_records=float(np.mean(lag)) * rate,
+        batch_s=batch_s,
+        band_s=band_s,
+        hold_s=max(HOLD_S, HOLD_BATCHES * max(batch_s, trigger_s), band_s + sample_s),
+    )
+
+
+def recovery_s(timeline: Timeline, before: Undisturbed, *, failed_at_s: float, until_s: float) -> float:
+    """Failure -> lag back in its band to stay; inf when that was not seen. Unseen is outside."""
+    times = timeline.times_s(failed_at_s, until_s)
+    lag = timeline.lag_s(failed_at_s, until_s, arrival_rps=before.rate_rps)
+    missed = np.asarray([gap.at_s for gap in timeline.gaps if failed_at_s <= gap.at_s <= until_s])
+    times = np.concatenate([times, missed])
+    lag = np.concatenate([np.where(np.isnan(lag), np.inf, lag), np.full(missed.size, np.inf)])
+    times, first = np.unique(times, return_index=True)
+    if not times.size:
+        return float("inf")
+    at_s = recovered_at(
+        times, lag[first], failed_at_s=failed_at_s, band_s=before.band_s, hold_s=before.hold_s
+    )
+    return at_s - failed_at_s
+
+
+def downtime_s(timeline: Timeline, *, failed_at_s: float) -> float:
+    """Failure -> first new commit; inf when there was none."""
+    first = timeline.first_commit_after(failed_at_s)
+    return float("inf") if isinstance(first, Unknown) else first.at_s - failed_at_s
+
+
+def contradiction(before: Undisturbed, *, downtime_s: float, recovery_s: float, peak_lag_s: float) -> str:
+    """Why nobody can tell when this job had recovered; or nothing, as of a lag that never left its band."""
+    if recovery_s >= downtime_s or peak_lag_s <= before.band_s:
+        return ""
+    return (
+        f"lag was back in its band of {before.band_s:.1f} s after {recovery_s:.1f} s, before the first new "
+        f"commit after {downtime_s:.1f} s, and yet reached {peak_lag_s:.1f} s: the batches before the "
+        "failure were too uneven to tell when it had recovered"
+    )
+
+
+def phases(marks: Marks, *, failed_at_s: float, downtime_s: float) -> Phases:
+    """The parts of a downtime. A moment after the first commit was not part of it: work went on without."""
+    if not np.isfinite(downtime_s):
+        never = Unknown("no batch was committed any more")
+        return Phases(never, never, never, never)
+    if failed_at_s < 0:
+        raise Misuse("failed_at_s", "must be in epoch seconds")
+    whole_s = downtime_s
+    noticed = whole_s if marks.noticed_s is None else min(max(marks.noticed_s - failed_at_s, 0.0), whole_s)
+    back = whole_s if marks.back_s is None else min(max(marks.back_s - failed_at_s, noticed), whole_s)
+    if marks.first_batch_began_s is None:
+        why = Unknown("when the first batch began was not reported")
+        return Phases(noticed, back - noticed, why, why if back < whole_s else 0.0)
+    began = min(max(marks.first_batch_began_s - failed_at_s, back), whole_s)
+    return Phases(noticed, back - noticed, began - back, whole_s - began)
+
+
+# -------------------------------------------------------------------------------------------- clearing
+
+
+def clear_each(injections: Iterable[Injection], clear: Callable[[str], None]) -> None:
+    """All of them; the first problem is raised when all were tried."""
+    problems: list[HeadroomError] = []
+    for injection in injections:
+        try:
+            clear(injection.id)
+        except HeadroomError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+
+
+def clear_left_over(failures: Failures) -> tuple[Injection, ...]:
+    """Clear what a crash of ours has left; what another drill has in hand is its own to clear."""
+    left = failures.left_over()
+    clear_each(left, failures.clear)
+    return left

@@ -1,4 +1,4 @@
-"""Which failures are caused on which copies, in which order, and what do they teach?
+"""A series of drills on copies of one job, within a budget of executor-seconds.
 
 A plan is kinds × scale-outs × rates × repeats, every cell once before any twice, cut where the budget ends.
 The drills of a scale-out share a copy as long as it comes back. Each result is in the store before the next
@@ -20,10 +20,10 @@ from models.probing import Probe
 from models.quantities import FAILURE_KINDS, Misuse, Unknown, executors
 
 from . import drill, drill_prediction
-from .copies import Copies, Copy, Surroundings
-from .drill import Outcome, Subject, clear_left_over
+from .copies import Copies, Copy, ExperimentContext
+from .drill import Outcome, clear_left_over
 from .drill_prediction import Models
-from .probe import ProbeRun, Purse, Rules
+from .probe import ProbeRun, Rules, Spending
 
 DOCUMENT = "drills"
 DRILL_S = 180.0  # judgement: getting ready, a minute undisturbed, a recovery and its hold
@@ -91,13 +91,13 @@ class Drilling:
     def __init__(
         self,
         template: Plan,
-        around: Surroundings,
+        around: ExperimentContext,
         *,
         failures: Failures,
         partitions: Mapping[str, int],
         rules: Rules,
         settings: drill.Settings,
-        batch_began_s: Callable[[str, int], float | Unknown] | None = None,
+        batch_began_s: Callable[[str, int], float | Unknown] = lambda name, batch: drill.not_reported(batch),
         say: Say = lambda text: None,
     ) -> None:
         self.job = template.job
@@ -149,8 +149,8 @@ class Drilling:
             if self._spent + cell.scale_out * DRILL_S > budget:
                 return False
             clock, began_s = self._around.clock, self._around.clock.now_s()
-            purse = Purse(budget, self._spent, {0: (began_s, cell.scale_out, 0.0)})
-            outcome = self._one(cell, models, purse)
+            spending = Spending(budget, self._spent, {0: (began_s, cell.scale_out, 0.0)})
+            outcome = self._one(cell, models, spending)
             self.outcomes.append(outcome)
             self._spent += cell.scale_out * (clock.now_s() - began_s)
             if outcome.not_cleared is not None:
@@ -159,9 +159,9 @@ class Drilling:
                 break
         return True
 
-    def _one(self, cell: Cell, models: Models | None, purse: Purse) -> Outcome:
+    def _one(self, cell: Cell, models: Models | None, spending: Spending) -> Outcome:
         def left_s() -> float:
-            return purse.left_s(0, self._around.clock.now_s())
+            return spending.left_s(0, self._around.clock.now_s())
 
         at = f"{executors(cell.scale_out)} at {cell.rate_rps:,.0f} records/s"
         self._say(f"{cell.kind}: a copy with {at} gets ready")
@@ -185,13 +185,13 @@ class Drilling:
             if problem := finished.value:
                 self._drop()
                 return Outcome(cell.kind, cell.scale_out, cell.rate_rps, Unknown(problem), {})
-        subject = Subject(self.job, copy.watch, "copy", copy.source)
-        if self._batch_began_s is not None:
-            began, name = self._batch_began_s, copy.plan.name
-            subject = replace(subject, batch_began_s=lambda batch: began(name, batch))
+        name, began_s = copy.plan.name, self._batch_began_s
         outcome = drill.run(
-            subject,
+            copy.watch,
             cell.kind,
+            on="copy",
+            source=copy.source,
+            batch_began_s=lambda batch: began_s(name, batch),
             failures=self._failures,
             clock=self._around.clock,
             settings=self._settings,
@@ -243,7 +243,7 @@ def with_prediction(outcome: Outcome, models: Models | None) -> Outcome:
     return replace(outcome, details={**outcome.details, "predicted_recovery_s": said})
 
 
-def keep(around: Surroundings, job: str, outcome: Outcome) -> None:
+def keep(around: ExperimentContext, job: str, outcome: Outcome) -> None:
     """Into the store, where the models learn from it. An invalid drill teaches nothing."""
     if not isinstance(outcome.event, Unknown):
         around.store.add_event(job, outcome.event, details=outcome.details)

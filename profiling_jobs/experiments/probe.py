@@ -37,8 +37,7 @@ from models.probing import Facts, Probe, Result, judge
 from models.quantities import Unknown
 
 from ..telemetry.latency import LatencyWindow
-from ..telemetry.timeline import Done
-from ..telemetry.watching import Watch
+from ..telemetry.timeline import Done, Watch
 
 STEADY_S = 8.0  # judgement: with two batches at least, the least that a trend shows in
 STEADY_SHARE = 0.10  # judgement: three times the noise of such a part
@@ -148,7 +147,7 @@ STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
 
 
 @dataclass
-class Purse:
+class Spending:
     """What may still be spent, in executor-seconds, while several probes spend at once."""
 
     budget: float

@@ -29,8 +29,8 @@ from models.probing import Done, Probe, Result, Settings, State
 from models.quantities import Unknown, executors
 
 from ..telemetry import spark_page
-from .copies import Copies, Copy, Surroundings
-from .probe import ProbeRun, Purse, Rules
+from .copies import Copies, Copy, ExperimentContext
+from .probe import ProbeRun, Rules, Spending
 from .profiling_record import Record
 
 Dealt = list[tuple[Probe, Copy | None]]
@@ -79,7 +79,7 @@ class Profiling:
         self,
         template: Plan,
         settings: Settings,
-        around: Surroundings,
+        around: ExperimentContext,
         *,
         partitions: Mapping[str, int],
         rules: Rules,
@@ -99,7 +99,7 @@ class Profiling:
         self._carried = sum(probe.executor_seconds for probe in self.state.pending) if self.resumed else 0.0
         """Executor-seconds that no result has been charged with yet."""
         budget = settings.budget_executor_seconds
-        self._purse = Purse(math.inf if budget is None else budget, self.state.spent + self._carried)
+        self._spending = Spending(math.inf if budget is None else budget, self.state.spent + self._carried)
 
     def run(self) -> State:
         """Search to the end. Everything that was started is stopped when it returns, or raises."""
@@ -133,7 +133,7 @@ class Profiling:
         began_s = clock.now_s()
         rate = settings.first_rate_rps or FIRST_RPS
         probe = Probe(0, 1, rate, warm_up_s=settings.warm_up_s, probe_s=settings.probe_s)
-        self._purse.running[0] = (began_s, 1, probe.executor_seconds)
+        self._spending.running[0] = (began_s, 1, probe.executor_seconds)
         self._progress(self.state, "a single executor says where to begin")
         try:
             copy = self._sized(1)
@@ -144,7 +144,7 @@ class Profiling:
                 clock=clock,
                 rules=self._rules,
                 fresh=True,
-                left_s=lambda: self._purse.left_s(0, clock.now_s()),
+                left_s=lambda: self._spending.left_s(0, clock.now_s()),
             )
             problem = self._finish(run.warmed())
             found = Unknown(problem) if problem else self._guess(copy)
@@ -157,7 +157,7 @@ class Profiling:
                 self._drop(copy)
         except NotReady as error:
             self._progress(self.state, f"it says nothing: {error}")
-        self._purse.running.clear()
+        self._spending.running.clear()
         self._carry(clock.now_s() - began_s)
 
     def _guess(self, copy: Copy) -> Mapping[int, float] | Unknown:
@@ -187,8 +187,8 @@ class Profiling:
         clock = self._around.clock
         now_s = clock.now_s()
         if spare is not None:
-            self._carry(self._purse.waited(spare.plan.name, now_s))
-        self._purse.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
+            self._carry(self._spending.waited(spare.plan.name, now_s))
+        self._spending.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
         try:
             copy = self._sized(probe.scale_out, spare)
         except NotReady as error:
@@ -202,7 +202,7 @@ class Profiling:
             rules=self._rules,
             fresh=not copy.measured,
             latency=self._wants_latency(probe.scale_out),
-            left_s=lambda: self._purse.left_s(probe.number, clock.now_s()),
+            left_s=lambda: self._spending.left_s(probe.number, clock.now_s()),
         )
         self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
         self._progress(
@@ -247,7 +247,7 @@ class Profiling:
                     self._drop(one.copy)
                 else:
                     plan = one.copy.plan
-                    self._purse.waiting[plan.name] = (self._around.clock.now_s(), plan.scale_out)
+                    self._spending.waiting[plan.name] = (self._around.clock.now_s(), plan.scale_out)
 
     def _tell(self, result: Result, since_s: float) -> None:
         now_s, probe = self._around.clock.now_s(), result.probe
@@ -255,8 +255,8 @@ class Profiling:
         self._carried = 0.0
         result = replace(result, executor_seconds=cost)
         self.state = probing.tell(self.state, result)
-        self._purse.running.pop(probe.number, None)
-        self._purse.spent = self.state.spent
+        self._spending.running.pop(probe.number, None)
+        self._spending.spent = self.state.spent
         self._record.keep(result)
         self._record.save(self.state)
         text = f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s: "
@@ -285,7 +285,7 @@ class Profiling:
 
     def _drop(self, copy: Copy) -> None:
         began_s = self._around.clock.now_s()
-        self._carry(self._purse.waited(copy.plan.name, began_s))
+        self._carry(self._spending.waited(copy.plan.name, began_s))
         try:
             self._copies.stop(copy)
         except HeadroomError as error:  # it stays written down, and `clear` comes back to it
@@ -295,4 +295,4 @@ class Profiling:
     def _carry(self, executor_seconds: float) -> None:
         """Charged with the next result; until then the budget must know of it."""
         self._carried += executor_seconds
-        self._purse.spent += executor_seconds
+        self._spending.spent += executor_seconds

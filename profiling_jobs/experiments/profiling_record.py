@@ -100,7 +100,7 @@ def point(scale_out: int, rate_rps: float) -> str:
 
 
 def measured(store: Store, job: str) -> tuple[Measurement, ...] | Unknown:
-    """What is known of each scale-out, without the results that others have contradicted?"""
+    """What is known of each scale-out, without the results that others have contradicted."""
     found = in_force(store, job)
     return found if isinstance(found, Unknown) else tuple(one for _, one in found)
 
@@ -116,7 +116,7 @@ def in_force(store: Store, job: str) -> tuple[tuple[float, Measurement], ...] | 
 
 
 def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
-    """What has a batch cost beside its records, by scale-out, as the newest search that tells has seen it?"""
+    """Overhead of a batch by scale-out, from the newest search that shows it."""
     kept = store.document(job, DOCUMENT)
     if kept is None:
         return Unknown(f"{job} was never profiled")
@@ -125,6 +125,17 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
     if known:
         return known
     return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))
+
+
+def missing_for_decisions(store: Store, job: str) -> str:
+    """What no decision can be made without, and is not known; empty where nothing is missing."""
+    found = measured(store, job)
+    if isinstance(found, Unknown) or not found:
+        return "no probe was valid"
+    if all(one.sustained for one in found):
+        return "the job kept up with every rate that was offered, so that its capacity is unknown"
+    costs = overheads_s(store, job)
+    return f"the cost of a batch is unknown: {costs.reason}" if isinstance(costs, Unknown) else ""
 
 
 # ----------------------------------------------------------------------------------------------- inside

@@ -1,14 +1,19 @@
-"""What has a job done over the last minutes, second by second?
+"""What a job has done over the last minutes, second by second, and what casts doubt on it.
 
-Samples in, answers over spans of time out: lag in records and in seconds of input, when batches were
-committed, how fast records arrived and were processed, how busy each executor was. What could not be read is
-a gap, NaN in arrays; it is never filled.
+`Timeline`: samples in, answers over spans of time out. Lag in records and in seconds of input, when batches
+were committed, how fast records arrived and were processed, how busy each executor was. What could not be
+read is a gap, NaN in arrays; it is never filled.
 
     lag in seconds at t = lag records(t) / arrival rate over the `rate_window_s` before t
     arrival over [a, b]  = records arrived between the readings at a and b / (b − a), interpolated at the ends
 
 Throughput over a span is counted the same way; `processed_rps` counts from commit to commit instead, which is
 what a probe needs: a span that cuts a batch in two is off by half a batch.
+
+`Watch`: one deployment that is sampled onto a timeline. Beside the samples every *doubt* is kept with its
+time: the broker did not answer, the driver was away, the query began anew, an executor was missing or is
+another one than before. A stretch with a doubt has no value. Nothing else may sample the deployment
+meanwhile: each commit is reported once.
 """
 
 from __future__ import annotations
@@ -16,14 +21,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
 from models.arguments import Array
-from models.ports import Commit, ExecutorSample, Offsets, Sample
+from models.errors import HeadroomError
+from models.ports import Commit, Deployments, ExecutorSample, Metrics, Offsets, Sample, Status
 from models.probing import processed_rps
-from models.quantities import Misuse, Unknown
+from models.quantities import Misuse, Unknown, executors
 
 from . import lag as backlog
 
@@ -176,6 +183,11 @@ class Timeline:
                 lag.append(waiting + point.processed - float(spread))
         return times_s, lag
 
+    def batch_s(self, start_s: float, end_s: float) -> float:
+        """Median time from commit to commit; 0 where fewer than two were committed within."""
+        gaps = sorted(two.at_s - one.at_s for one, two in pairwise(self.commits(start_s, end_s)))
+        return gaps[len(gaps) // 2] if gaps else 0.0
+
     def commits(self, start_s: float, end_s: float) -> tuple[Done, ...]:
         """The batches that were committed within, by time."""
         first = bisect_left(self._done, start_s, key=lambda done: done.at_s)
@@ -187,25 +199,25 @@ class Timeline:
         return self._done[after] if after < len(self._done) else Unknown("nothing was committed since")
 
     def arrival_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:
-        """How fast did records arrive? With `clip` over the part of the span that was sampled."""
+        """How fast records arrived; with `clip` over the part of the span that was sampled."""
         return self._rate("arrivals", start_s, end_s, clip)
 
     def throughput_rps(self, start_s: float, end_s: float, *, clip: bool = False) -> float | Unknown:
-        """How fast were records processed, stillstands included?"""
+        """How fast records were processed, standstills included."""
         return self._rate("commits", start_s, end_s, clip)
 
     def processed_rps(self, start_s: float, end_s: float) -> float | Unknown:
-        """How fast were records processed, from the first commit within to the last?"""
+        """How fast records were processed, from the first commit within to the last."""
         done = self.commits(start_s, end_s)
         return processed_rps([one.at_s for one in done], [float(one.records) for one in done])
 
     def restarted(self, start_s: float, end_s: float) -> bool:
-        """Was the query started anew within?"""
+        """Whether the query was started anew within."""
         runs = [p.sample.run_id for p in self.points(start_s, end_s)]
         return len({run for run in runs if not isinstance(run, Unknown)}) > 1
 
     def load(self, start_s: float, end_s: float) -> Load:
-        """How busy was each executor that ran within, warm-up and losses left out?
+        """How busy each executor was that ran within, warm-up and losses left out.
 
         Executors are read less often than offsets: a reading that is merely repeated appears once.
         """
@@ -324,3 +336,102 @@ def _fresh(points: Sequence[Point]) -> list[Point]:
 
 def _or_nan(value: float | Unknown) -> float:
     return float("nan") if isinstance(value, Unknown) else float(value)
+
+
+# -------------------------------------------------------------------------------------------- watching
+
+SILENT_S = 10.0  # judgement: a driver that plans a large batch on a busy machine answers late, not never
+STARTING = Status("starting", 1, Unknown("it was not asked yet"), Unknown("it was not asked yet"))
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that spoils a measurement, and when it was seen."""
+
+    at_s: float
+    reason: str
+
+
+class Watch:
+    """One deployment from now on."""
+
+    def __init__(self, name: str, *, scale_out: int, metrics: Metrics, deployments: Deployments) -> None:
+        self.name = name
+        self.scale_out = scale_out
+        self.timeline = Timeline()
+        self.status = STARTING
+        self.doubts: list[Doubt] = []
+        self._metrics = metrics
+        self._deployments = deployments
+        self._run_id: str | None = None
+        self._executors: frozenset[str] = frozenset()
+        self._answered_s: float | None = None
+        self._looked_s = 0.0
+
+    @property
+    def last(self) -> Sample | Unknown:
+        """The newest sample."""
+        point = self.timeline.last
+        return point if isinstance(point, Unknown) else point.sample
+
+    @property
+    def lag_records(self) -> float | Unknown:
+        """By the newest sample."""
+        sample = self.last
+        return sample if isinstance(sample, Unknown) else sample.lag_records
+
+    def look(self, now_s: float) -> None:
+        """Sample it once."""
+        try:
+            sample = self._metrics.sample(self.name)
+            if isinstance(self.last, Unknown) or sample.at_s > self.last.at_s:
+                self.timeline.add(sample)
+                self._look_at_executors(sample)
+        except HeadroomError as error:
+            self.timeline.miss(now_s, str(error))
+            self._doubt(now_s, f"it could not be sampled: {error}")
+        try:
+            self.status = self._deployments.status(self.name)
+        except HeadroomError as error:
+            self._doubt(now_s, f"its status could not be read: {error}")
+            return
+        self._look_at_status(self.status, now_s)
+
+    @property
+    def sees_more(self) -> bool:
+        """Whether the newest reading, which may be some seconds old, shows executors that were given up."""
+        return len(self._executors) > self.scale_out
+
+    def doubt(self, since_s: float) -> str:
+        """The first thing since then that spoils what was seen; empty when there is none."""
+        return next((one.reason for one in self.doubts if one.at_s >= since_s), "")
+
+    def _look_at_status(self, status: Status, now_s: float) -> None:
+        if status.state != "running":
+            if status.state != "starting":
+                self._doubt(now_s, f"the job was {status.state}: {status.reason}")
+            return
+        if isinstance(status.run_id, Unknown):
+            if self._answered_s is not None and now_s - self._answered_s > SILENT_S:
+                self._doubt(now_s, f"its driver was silent: {status.run_id.reason}")
+            return
+        self._answered_s = now_s
+        if self._run_id not in (None, status.run_id):
+            self._doubt(now_s, "the query was started anew")
+        self._run_id = status.run_id
+        if not isinstance(status.executors_alive, Unknown) and status.executors_alive < self.scale_out:
+            self._doubt(
+                now_s,
+                f"only {status.executors_alive} of {executors(self.scale_out, 'were')} there",
+            )
+
+    def _look_at_executors(self, sample: Sample) -> None:
+        if isinstance(sample.executors, Unknown):
+            return
+        alive = frozenset(one.executor for one in sample.executors if one.state != "lost")
+        if gone := self._executors - alive:
+            self._doubt(sample.at_s, f"executor {', '.join(sorted(gone))} was lost")
+        self._executors = alive
+
+    def _doubt(self, at_s: float, reason: str) -> None:
+        self.doubts.append(Doubt(at_s, reason))

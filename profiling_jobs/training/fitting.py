@@ -243,16 +243,6 @@ def fit_capacity(
     return document("capacity", model, trained_on=trained_on, figures=figures, engine=engine)
 
 
-def missing_for_decisions(data: Measured, *, tasks: int | None = None) -> str:
-    """Why no decision could be made with these measurements; empty when one can."""
-    capacity = fit_capacity(data, tasks=tasks)
-    if isinstance(capacity, Unknown):
-        return f"the capacity is unknown: {capacity.reason}"
-    if isinstance(data.overheads_s, Unknown):
-        return f"the cost of a batch is unknown: {data.overheads_s.reason}"
-    return ""
-
-
 def fit_latency(data: Measured, *, capacity: CapacityModel | Unknown) -> dict[str, Any] | Unknown:
     """Latency over utilisation and scale-out, and what of it is normal."""
     if isinstance(capacity, Unknown):

@@ -39,8 +39,8 @@ from models.ports import Store
 from models.quantities import Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 
-from ..experiments import drill_figures, profiling_record
-from ..experiments.drill_prediction import Models, at_its_pace
+from ..experiments import profiling_record
+from ..experiments.drill_prediction import Models, at_its_pace, lesson
 from ..telemetry.batch_costs import EngineInputs
 from . import workload_history
 
@@ -196,7 +196,7 @@ def downtimes(
     found = []
     for event, details in events:
         if id(event) in known:
-            explained = drill_figures.lesson(event, details, at_its_pace(models, event.scale_out, details))
+            explained = lesson(event, details, at_its_pace(models, event.scale_out, details))
             event = event if isinstance(explained, Unknown) else explained
         found.append(event)
     return tuple(found)

@@ -32,8 +32,7 @@ from pipelines.processes.owner import cleanup
 from pipelines.settings import job_plans, loading
 from pipelines.settings.schema import JobSettings, Settings
 from profiling_jobs.experiments import drill_prediction
-from profiling_jobs.experiments.drill_figures import lesson
-from profiling_jobs.experiments.drill_prediction import Models
+from profiling_jobs.experiments.drill_prediction import Models, lesson
 from profiling_jobs.experiments.drilling import Drilling, planned
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import measured, overheads_s

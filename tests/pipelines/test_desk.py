@@ -460,7 +460,7 @@ class TestCopies:
         office.launched()
         run, hurt = [], Means.job
 
-        def drilled(subject, kind, **given):
+        def drilled(watch, kind, **given):
             run.append(kind)
             return Outcome(kind, 2, Unknown("not read"), Unknown("it showed nothing"), {})
 

@@ -23,8 +23,8 @@ from pipelines.environments.simulated.adapters import (
     SimulatedMetrics,
     SimulatedSource,
 )
-from profiling_jobs.experiments import drill, drill_figures, drill_prediction, drilling
-from profiling_jobs.experiments.copies import Surroundings
+from profiling_jobs.experiments import drill, drill_prediction, drilling
+from profiling_jobs.experiments.copies import ExperimentContext
 from profiling_jobs.experiments.drill_prediction import Models
 from profiling_jobs.experiments.drilling import Cell, Drilling, DrillPlan, described, planned
 from profiling_jobs.experiments.probe import Rules
@@ -62,7 +62,7 @@ class World:
         self.said = []
 
     def drilling(self, template=PLAN, **settings):
-        around = Surroundings(
+        around = ExperimentContext(
             deployments=self.deployments,
             metrics=SimulatedMetrics(self.cluster),
             broker=SimulatedBroker(self.cluster),
@@ -144,9 +144,9 @@ class TestOneDrill:
         seen = {}
         run = drill.run
 
-        def spied(subject, kind, **more):
-            seen["timeline"] = subject.watch.timeline
-            return run(subject, kind, **more)
+        def spied(watch, kind, **more):
+            seen["timeline"] = watch.timeline
+            return run(watch, kind, **more)
 
         drill.run = spied
         try:
@@ -219,8 +219,8 @@ class TestInvalidDrills:
         def uneven(*given, **more):
             return replace(undisturbed(*given, **more), band_s=9.0, hold_s=5.0)
 
-        undisturbed = drill_figures.undisturbed
-        monkeypatch.setattr(drill_figures, "undisturbed", uneven)
+        undisturbed = drill.undisturbed
+        monkeypatch.setattr(drill, "undisturbed", uneven)
         outcome = World().one("driver_kill")
         assert outcome.details["peak_lag_s"] > 9.0
         assert "too uneven to tell when it had recovered" in outcome.event.reason
@@ -354,11 +354,11 @@ class TestOneBesideAnother:
                     begun.clear()
                     world.deployments.scale(name, 4, epoch=9)
 
-        def spied(subject, kind, **more):
+        def spied(watch, kind, **more):
             if not hit:
                 hit.append(kind)
-                begun.append((subject.watch.name, world.clock.now_s()))
-            return run(subject, kind, **more)
+                begun.append((watch.name, world.clock.now_s()))
+            return run(watch, kind, **more)
 
         world.clock.sleep, drill.run = slept, spied
         try:
@@ -449,7 +449,7 @@ class TestPlans:
     def test_a_drill_that_shows_nothing_is_not_tried_again_beyond_the_budget(self, monkeypatch):
         world, tried = World(), []
 
-        def shows_nothing(subject, kind, *, clock, **given):
+        def shows_nothing(watch, kind, *, clock, **given):
             tried.append(kind)
             clock.sleep(100.0)
             return drill.Outcome(kind, 2, RATE, Unknown("disturbed"), {})

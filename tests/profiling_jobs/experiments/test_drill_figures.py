@@ -6,8 +6,8 @@ import pytest
 
 from models.ports import Commit, Sample
 from models.quantities import Unknown
-from profiling_jobs.experiments import drill_figures
-from profiling_jobs.experiments.drill_figures import Undisturbed
+from profiling_jobs.experiments import drill
+from profiling_jobs.experiments.drill import Undisturbed
 from profiling_jobs.telemetry.timeline import Timeline
 
 pytestmark = pytest.mark.fast
@@ -58,7 +58,7 @@ def lived_through(batches_s):
 def figures(batches_s):
     """What was normal; recovery and downtime."""
     timeline, failed_s = lived_through(batches_s), AT_S + FAILED_S
-    before = drill_figures.undisturbed(
+    before = drill.undisturbed(
         timeline,
         AT_S + SEEN_FROM_S,
         failed_s - SAMPLE_S,
@@ -67,8 +67,8 @@ def figures(batches_s):
         max_lag_s=90.0,
     )
     assert isinstance(before, Undisturbed), before
-    recovery_s = drill_figures.recovery_s(timeline, before, failed_at_s=failed_s, until_s=AT_S + SEEN_S)
-    return before, recovery_s, drill_figures.downtime_s(timeline, failed_at_s=failed_s)
+    recovery_s = drill.recovery_s(timeline, before, failed_at_s=failed_s, until_s=AT_S + SEEN_S)
+    return before, recovery_s, drill.downtime_s(timeline, failed_at_s=failed_s)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,5 @@ def test_a_lag_that_left_its_band_had_not_been_back_before(downtime_s, recovery_
     before = Undisturbed(
         rate_rps=RATE_RPS, largest_lag_s=20.0, lag_records=9000.0, batch_s=5.0, band_s=25.0, hold_s=15.0
     )
-    said = drill_figures.contradiction(
-        before, downtime_s=downtime_s, recovery_s=recovery_s, peak_lag_s=peak_lag_s
-    )
+    said = drill.contradiction(before, downtime_s=downtime_s, recovery_s=recovery_s, peak_lag_s=peak_lag_s)
     assert bool(said) == told

@@ -25,7 +25,7 @@ from pipelines.environments.simulated.adapters import (
 from profiling_jobs import plans
 from profiling_jobs.experiments import profiling as dealing
 from profiling_jobs.experiments.copies import DOCUMENT as COPIES
-from profiling_jobs.experiments.copies import Copies, Surroundings
+from profiling_jobs.experiments.copies import Copies, ExperimentContext
 from profiling_jobs.experiments.probe import ProbeRun, Rules
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import measured, overheads_s
@@ -87,7 +87,7 @@ class World:
 
     @property
     def around(self):
-        return Surroundings(
+        return ExperimentContext(
             deployments=self.deployments,
             metrics=SimulatedMetrics(self.cluster),
             broker=SimulatedBroker(self.cluster),

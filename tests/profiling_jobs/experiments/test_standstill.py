@@ -6,8 +6,7 @@ import pytest
 
 from models.downtime import DowntimeModel
 from models.quantities import Interval, RecoveryEvent, Unknown
-from profiling_jobs.experiments.drill_figures import lesson
-from profiling_jobs.experiments.drill_prediction import Models, paced, recovery_s
+from profiling_jobs.experiments.drill_prediction import Models, lesson, paced, recovery_s
 from profiling_jobs.telemetry.batch_costs import bare_capacity_rps, overhead_now_s
 
 pytestmark = pytest.mark.fast
