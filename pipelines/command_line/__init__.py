@@ -1,7 +1,7 @@
 """The command `headroom`: one module per subcommand, imported only when it is called.
 
-`headroom --help` must not wait for an orchestrator or a JVM, so what it prints stands here. A command module
-has a `command`; its name, with a dash for every underscore, stands in `COMMANDS`.
+`headroom --help` must not wait for Dagster, so what it prints stands here. A command module has a `command`;
+its name, with a dash for every underscore, stands in `COMMANDS`.
 Exit codes everywhere: 0 done, 1 the answer is no, 2 it could not run.
 """
 
@@ -34,7 +34,7 @@ COMMANDS = {
     "plan": "Task slots that a rate will need, from measurements at smaller ones.",
     "pause": "Stop deciding for a job, not the job itself.",
     "pin": "Keep a job at exactly this many executors.",
-    "resume": "End a job's pause and pin, and take back a size that somebody else has set.",
+    "resume": "End a job's pause and pin, and take back a size that was set from outside.",
     "onboard": "Record, profile, drill and model a job, one after the other.",
     "status": "Every job in a line: size, load, lag, promise, last tick, and what is in force.",
     "open": "Open the pages of Dagster or MLflow in a browser.",
@@ -107,7 +107,7 @@ class Commands(click.Group):
             of = f"{error.ctx.info_name} " if error.ctx and error.ctx.parent else ""
             raise _failed(error.format_message(), fix=f"see `headroom {of}--help`", as_json=True) from error
         except OSError as error:
-            if error.errno == errno.EPIPE:  # who reads has gone, which click ends by itself
+            if error.errno == errno.EPIPE:  # the reader has gone, which click handles
                 raise
             raise _failed(f"{error}: put that right, and try again", as_json=as_json) from error
         except (KeyboardInterrupt, click.Abort) as interrupt:

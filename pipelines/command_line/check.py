@@ -1,4 +1,4 @@
-"""`headroom check`: is headroom.toml right?"""
+"""`headroom check`: every mistake in headroom.toml, a line each."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _performed(
 
 
 def _fresh(place: Path, scene: Scene) -> Path:
-    """The folder made anew, with the demo's headroom.toml in it; nothing of anybody else's is deleted."""
+    """The folder made anew, with the demo's headroom.toml in it; nothing but a demo's is deleted."""
     file = place / "headroom.toml"
     try:
         if place.exists() and any(place.iterdir()):

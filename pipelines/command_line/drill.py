@@ -15,7 +15,7 @@ from models.quantities import FAILURE_KINDS
 
 from ..server import drills
 from ..settings.schema import JobSettings
-from . import subject, to_owner
+from . import server_orders, stored_job
 
 OPTIONS = {
     "drill.kinds": "--kind",
@@ -24,8 +24,7 @@ OPTIONS = {
     "drill.repeats": "--repeats",
     "drill.budget_executor_s": "--budget-executor-s",
 }
-"""What an order calls it -> what it is called here."""
-KEPT = "what was injected is cleared, and the copies are stopped"
+"""Setting of an order -> option of this command."""
 
 
 @click.command("drill")
@@ -64,7 +63,7 @@ KEPT = "what was injected is cleared, and the copies are stopped"
     help="Executor-seconds that drills on a copy may cost. Default: the job's profile_budget_executor_s.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask before the live job is hurt.")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print the drills as JSON.")
 def command(
     job: str,
@@ -90,10 +89,10 @@ def command(
     Exit code 1: some drill did not, or showed nothing.
     Exit code 2: it could not run.
     """
-    settings = to_owner.checked("drill", job, file=file, live=not on_copy)
+    settings = server_orders.checked("drill", job, file=file, live=not on_copy)
     if not on_copy:
         drills.refuse_live(job, settings.jobs[job], now_s=time.time())
-        to_owner.need_server(folder)
+        server_orders.need_server(folder)
         _ask(job, settings.jobs[job], kinds, yes=yes)
     details: dict[str, Any] = {
         "kinds": list(kinds),
@@ -103,28 +102,24 @@ def command(
         "live": None if on_copy else True,
         "budget_executor_s": budget,
     }
-    with (
-        to_owner.shown("drill") as show,
-        to_owner.server(settings, folder, say=show.say, own=on_copy) as server,
-    ):
-        try:
-            found = to_owner.in_a_run(
-                "drill",
-                job,
-                asset="failure_drills",
-                details=details,
-                server=server,
-                show=show,
-                file=file,
-                folder=folder,
-                kept=KEPT,
-            ).result
-        except Misconfigured as wrong:
-            if wrong.setting not in OPTIONS:
-                raise
-            problem = str(wrong).removeprefix(f"{wrong.setting}: ")
-            raise Misconfigured(OPTIONS[wrong.setting], problem) from wrong
-    to_owner.results(job, found, [one["said"] for one in found["drills"]], as_json=as_json)
+    try:
+        found, _ = server_orders.in_a_run(
+            "drill",
+            job,
+            asset="failure_drills",
+            details=details,
+            settings=settings,
+            own=on_copy,
+            file=file,
+            folder=folder,
+            cancelled="what was injected is cleared, and the copies are stopped",
+        )
+    except Misconfigured as wrong:
+        if wrong.setting not in OPTIONS:
+            raise
+        problem = str(wrong).removeprefix(f"{wrong.setting}: ")
+        raise Misconfigured(OPTIONS[wrong.setting], problem) from wrong
+    server_orders.results(job, found, [one["said"] for one in found["drills"]], as_json=as_json)
     if not found["kept"]:
         raise click.exceptions.Exit(1)
 
@@ -141,7 +136,7 @@ def _ask(job: str, settings: JobSettings, kinds: Sequence[str], *, yes: bool) ->
         )
     if not sys.stdin.isatty():
         raise Unsafe(
-            f"{said} Nobody can be asked here: add --yes to do it, or leave --on-live out to drill a copy"
+            f"{said} There is no terminal to ask on: add --yes, or leave --on-live out to drill a copy"
         )
     click.echo(said, err=True)
     if not click.confirm("Go on?", err=True):

@@ -1,4 +1,4 @@
-"""`headroom explain`: why this scale-out, why not one less, and what would change it?"""
+"""`headroom explain`: why this scale-out, why not one less, and what would change it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from profiling_jobs.explain.explanation import Explanation, Size, explained, has
 from profiling_jobs.explain.wording import lasting
 
 from ..settings import times
-from . import page, subject
-from .subject import LATE_TICKS, Subject
+from . import page, stored_job
+from .stored_job import LATE_TICKS, StoredJob
 
 LOOKED_BACK = 30  # judgement: a change is verified, and most recoveries are over, within so many ticks
 NEAR = 3  # judgement: so many sizes on either side are shown
@@ -34,7 +34,7 @@ COLOURS = {"keeps it": "green", "does not": "red", "not known": "yellow"}
     "Default: the newest.",
 )
 @click.option("--all-sizes", is_flag=True, help="Show every size that was looked at, not only the near ones.")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print the answers and the whole evaluation as JSON.")
 def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path, as_json: bool) -> None:
     """Why this scale-out, why not one less, and what would change it? Read from what was evaluated then.
@@ -44,18 +44,18 @@ def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path,
     Exit code 1: nothing was evaluated by then.
     Exit code 2: it could not run.
     """
-    with subject.opened(job, file=file, folder=folder) as there:
+    with stored_job.opened(job, file=file, folder=folder) as there:
         at_s = _moment(at, there)
         found = there.store.evaluations(there.name, until_s=at_s, limit=LOOKED_BACK)
         oldest, remedy = there.newest_at_s, there.remedy
     if not found:
-        told = f"nothing was evaluated yet: {remedy}" if oldest is None else (
+        why = f"nothing was evaluated yet: {remedy}" if oldest is None else (
             f"nothing was evaluated up to {times.shown(at_s)}: see `headroom history {job}`"
         )  # fmt: skip
         if as_json:
-            click.echo(json.dumps({"schema": 1, "job": job, "why_not": told}))
+            click.echo(json.dumps({"schema": 1, "job": job, "why_not": why}))
         else:
-            page.paragraph(f"{job}: {told}", indent=0)
+            page.paragraph(f"{job}: {why}", indent=0)
         raise click.exceptions.Exit(1)
     try:
         evaluation = Evaluation.from_json(found[-1][1])
@@ -81,7 +81,7 @@ def _newest_decision(found: Sequence[tuple[float, Mapping[str, Any]]]) -> Evalua
     return None
 
 
-def _moment(text: str | None, there: Subject) -> float:
+def _moment(text: str | None, there: StoredJob) -> float:
     if text is None:
         return there.now_s
     try:
@@ -148,7 +148,7 @@ def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any])
                 "records/s",
                 f"in {promise['target_s']:g} s",
                 f"{100 * promise['confidence']:g} % in",
-                "what speaks against it",
+                "why not",
             ),
             rows,
             right="rlrrrl",

@@ -1,4 +1,4 @@
-"""`headroom history`: what was evaluated and done?"""
+"""`headroom history`: what was evaluated and done, a line each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiling_jobs.control_loop.evaluation_record import Evaluation
 from profiling_jobs.explain.explanation import Line, in_short
 
 from ..settings import times
-from . import page, subject
+from . import page, stored_job
 
 LIMIT = 20
 Dated = tuple[float, Line | None]
@@ -39,7 +39,7 @@ HEADER = ("time", "records/s", "lag s", "size", "done", "why")
     "--changes", is_flag=True, help="Only the ticks that ordered or recommended a change, or alarmed."
 )
 @click.option("--every", is_flag=True, help="A line for every evaluation, also where one is like the next.")
-@subject.options
+@stored_job.options
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the evaluations as JSON, in short and as stored."
 )
@@ -64,7 +64,7 @@ def command(
     Exit code 1: there is none.
     Exit code 2: it could not run.
     """
-    with subject.opened(job, file=file, folder=folder) as there:
+    with stored_job.opened(job, file=file, folder=folder) as there:
         since_s = 0.0
         if since is not None:
             try:

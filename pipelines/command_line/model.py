@@ -10,8 +10,8 @@ import click
 
 from profiling_jobs.training.model_documents import KINDS
 
-from . import page, subject, to_owner
-from .to_owner import Show
+from . import page, server_orders, stored_job
+from .server_orders import Show
 
 
 @click.command("model")
@@ -23,7 +23,7 @@ from .to_owner import Show
     type=click.Choice(tuple(KINDS)),
     help="Which; may be repeated. Default: all.",
 )
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print what became of each model as JSON.")
 def command(job: str, kinds: tuple[str, ...], file: Path, folder: Path, as_json: bool) -> None:
     """Fit, check and register the models of a job; one that passes its checks takes charge.
@@ -35,11 +35,11 @@ def command(job: str, kinds: tuple[str, ...], file: Path, folder: Path, as_json:
     Exit code 1: one of them is not: its data or its checks say why.
     Exit code 2: it could not run.
     """
-    to_owner.checked("model", job, file=file)
-    with to_owner.shown("model") as show:
+    server_orders.checked("model", job, file=file)
+    with server_orders.shown("model") as show:
         found = fitted(job, kinds or tuple(KINDS), show=show, file=file, folder=folder)
     if as_json:
-        to_owner.results(job, {"models": found}, (), as_json=True)
+        server_orders.results(job, {"models": found}, (), as_json=True)
     else:
         page.pairs([(kind, str(one["said"])) for kind, one in found.items()], indent=0)
     if not all(one["in_charge"] for one in found.values()):
@@ -51,7 +51,7 @@ def fitted(
 ) -> dict[str, Mapping[str, Any]]:
     """Each kind in a run of its own, so that one that cannot be fitted does not keep the others from it."""
     found: dict[str, Mapping[str, Any]] = {}
-    with to_owner.runs(file, folder) as runs:
+    with server_orders.runs(file, folder) as runs:
         for number, kind in enumerate(kinds):
             show.at(number / len(kinds), f"the {kind} model")
             show.say(f"fitting the {kind} model of {job}")

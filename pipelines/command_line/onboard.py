@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from . import drill, model, profile, record, subject
+from . import drill, model, profile, record, stored_job
 
 STEPS = {"record": record.command, "profile": profile.command, "drill": drill.command, "model": model.command}
 
@@ -19,7 +19,7 @@ STEPS = {"record": record.command, "profile": profile.command, "drill": drill.co
 @click.option(
     "--from", "first", type=click.Choice(tuple(STEPS)), default="record", help="Begin with this step."
 )
-@subject.options
+@stored_job.options
 @click.pass_context
 def command(ctx: click.Context, job: str, for_: str, first: str, file: Path, folder: Path) -> None:
     """From a job that runs to its models: record, profile, drill copies, model. Ends where a step fails.

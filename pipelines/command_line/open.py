@@ -11,13 +11,13 @@ import click
 from models.errors import NotReady
 
 from ..processes.pages import addresses
-from . import subject, to_owner
+from . import server_orders, stored_job
 
 
 @click.command("open")
 @click.argument("job", required=False)
 @click.option("--mlflow", is_flag=True, help="MLflow's pages instead: the models.")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print the address, and open nothing.")
 def command(job: str | None, mlflow: bool, file: Path, folder: Path, as_json: bool) -> None:
     """Open Dagster's page, or the one of a job's decisions.
@@ -27,7 +27,7 @@ def command(job: str | None, mlflow: bool, file: Path, folder: Path, as_json: bo
     Exit code 1: there is no browser here; the address is printed.
     Exit code 2: no pages are served.
     """
-    to_owner.need_server(folder)
+    server_orders.need_server(folder)
     found = addresses(folder).get("mlflow" if mlflow else "dagster")
     if found is None:
         raise NotReady("this server shows no such page: start `headroom serve` without --no-pages")

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from . import orders, subject
+from . import directives, stored_job
 
 
 @click.command("pause")
 @click.argument("job")
-@orders.why_option
-@orders.for_option
-@orders.until_option
-@orders.wait_option
-@subject.options
+@directives.why_option
+@directives.for_option
+@directives.until_option
+@directives.wait_option
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print what was ordered and replaced as JSON.")
 def command(
     job: str,
@@ -34,7 +34,7 @@ def command(
     Exit code 1: it is stored, and no tick has obeyed it yet; the reason says what to do.
     Exit code 2: it could not run.
     """
-    orders.give(
+    directives.give(
         job,
         "pause",
         why=why,

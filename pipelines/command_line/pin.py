@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from . import orders, subject
+from . import directives, stored_job
 
 
 @click.command("pin")
 @click.argument("job")
 @click.argument("executors", metavar="N", type=click.IntRange(1))
-@orders.why_option
-@orders.for_option
-@orders.until_option
-@orders.wait_option
-@subject.options
+@directives.why_option
+@directives.for_option
+@directives.until_option
+@directives.wait_option
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print what was ordered and replaced as JSON.")
 def command(
     job: str,
@@ -36,7 +36,7 @@ def command(
     Exit code 1: it is stored, and no tick has obeyed it yet; the reason says what to do.
     Exit code 2: it could not run, for example because N is outside of the job's bounds.
     """
-    orders.give(
+    directives.give(
         job,
         "pin",
         why=why,

@@ -1,4 +1,4 @@
-"""`headroom plan`: how many task slots will a rate need, by measurements at smaller ones?"""
+"""`headroom plan`: task slots that a rate will need, from measurements at smaller ones."""
 
 from __future__ import annotations
 

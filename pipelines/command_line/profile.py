@@ -8,9 +8,7 @@ import click
 
 from models.quantities import counted, executors
 
-from . import subject, to_owner
-
-KEPT = "what was measured stays, the next profile goes on from there; the copies are stopped"
+from . import server_orders, stored_job
 
 
 @click.command("profile")
@@ -28,7 +26,7 @@ KEPT = "what was measured stays, the next profile goes on from there; the copies
     type=click.FloatRange(0, min_open=True),
     help="Executor-seconds that the search may cost. Default: the job's profile_budget_executor_s.",
 )
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print the capacities as JSON.")
 def command(
     job: str, scale_outs: tuple[int, ...], budget: float | None, file: Path, folder: Path, as_json: bool
@@ -43,23 +41,18 @@ def command(
     Exit code 1: of none.
     Exit code 2: it could not run.
     """
-    settings = to_owner.checked("profile", job, file=file)
-    with (
-        to_owner.shown("profile") as show,
-        to_owner.server(settings, folder, say=show.say, own=True) as server,
-    ):
-        ran = to_owner.in_a_run(
-            "profile",
-            job,
-            asset="search",
-            details={"scale_outs": list(scale_outs), "budget_executor_s": budget},
-            server=server,
-            show=show,
-            file=file,
-            folder=folder,
-            kept=KEPT,
-        )
-    found = ran.result
+    settings = server_orders.checked("profile", job, file=file)
+    found, _ = server_orders.in_a_run(
+        "profile",
+        job,
+        asset="search",
+        details={"scale_outs": list(scale_outs), "budget_executor_s": budget},
+        settings=settings,
+        own=True,
+        file=file,
+        folder=folder,
+        cancelled="what was measured stays, the next profile goes on from there; the copies are stopped",
+    )
     known = {int(size): one for size, one in found["capacity_rps"].items() if "mid" in one}
     lines = [
         f"{executors(size, 'sustain')} {one['mid']:,.0f} records/s ({one['low']:,.0f} to {one['high']:,.0f})"
@@ -74,6 +67,6 @@ def command(
         f"{counted(found['probes'], 'probe')}, {found['spent_executor_s']:,.0f} executor-seconds: "
         f"{found['why_done']}"
     )
-    to_owner.results(job, found, lines, as_json=as_json)
+    server_orders.results(job, found, lines, as_json=as_json)
     if not known:
         raise click.exceptions.Exit(1)

@@ -10,10 +10,9 @@ from models.errors import Misconfigured
 from models.quantities import counted
 
 from ..settings import times
-from . import subject, to_owner
+from . import server_orders, stored_job
 
 DEFAULT = "5m"
-KEPT = "what was recorded stays, and the same command goes on with it"
 
 
 @click.command("record")
@@ -22,7 +21,7 @@ KEPT = "what was recorded stays, and the same command goes on with it"
 @click.option(
     "--max-bytes", type=click.IntRange(1), help="End before the time at this size of a topic, on disk."
 )
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print the recordings as JSON.")
 def command(job: str, for_: str, max_bytes: int | None, file: Path, folder: Path, as_json: bool) -> None:
     """Record the live input of a job, under the `headroom serve` that runs. Ctrl-C cancels it.
@@ -36,28 +35,24 @@ def command(job: str, for_: str, max_bytes: int | None, file: Path, folder: Path
         seconds = times.duration_s(for_)
     except ValueError as wrong:
         raise Misconfigured("--for", str(wrong)) from wrong
-    settings = to_owner.checked("record", job, file=file)
-    with (
-        to_owner.shown("record") as show,
-        to_owner.server(settings, folder, say=show.say, own=False) as server,
-    ):
-        ran = to_owner.in_a_run(
-            "record",
-            job,
-            asset="recording",
-            details={"seconds": seconds, "max_bytes": max_bytes},
-            server=server,
-            show=show,
-            file=file,
-            folder=folder,
-            kept=KEPT,
-        )
-    recordings = ran.result["recordings"]
+    settings = server_orders.checked("record", job, file=file)
+    result, problem = server_orders.in_a_run(
+        "record",
+        job,
+        asset="recording",
+        details={"seconds": seconds, "max_bytes": max_bytes},
+        settings=settings,
+        own=False,
+        file=file,
+        folder=folder,
+        cancelled="what was recorded stays, and the same command goes on with it",
+    )
+    recordings = result["recordings"]
     lines = [
         f"{own}: {counted(one['records'], 'record')} of {one['topic']}, {one['mean_rps']:,.0f} records/s, "
         f"{one['bytes'] / 1e6:,.1f} MB in {one['folder']}"
         for own, one in recordings.items()
     ]
-    to_owner.results(job, ran.result, [*lines, *([ran.problem] if ran.problem else [])], as_json=as_json)
-    if ran.problem or not all(one["records"] for one in recordings.values()):
+    server_orders.results(job, result, [*lines, *([problem] if problem else [])], as_json=as_json)
+    if problem or not all(one["records"] for one in recordings.values()):
         raise click.exceptions.Exit(1)

@@ -17,7 +17,7 @@ from ..processes import owner
 from ..server.protocol import carried_out
 from ..server.serving import Office, Say, served
 from ..settings import loading
-from . import subject
+from . import stored_job
 
 PAGES = "Dagster's and MLflow's pages, and Dagster's daemon, without which nothing is evaluated."
 LOOK_S = 1.0  # how often it is looked whether everything still runs
@@ -58,14 +58,14 @@ def command(
     jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
     for name in jobs:
         if name not in settings.jobs:
-            raise subject.no_job(name, tuple(settings.jobs), file)
+            raise stored_job.no_job(name, tuple(settings.jobs), file)
     owner.exit_on_signals()
 
     def say(line: str) -> None:
         _printed(line, err=as_json)
 
     with owner.interruptible(say), ExitStack() as stack:
-        command_line = "headroom serve" if pages else subject.SILENT
+        command_line = "headroom serve" if pages else stored_job.SILENT
         office = stack.enter_context(
             served(settings, file=file, folder=folder, say=say, command=command_line)
         )

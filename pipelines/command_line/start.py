@@ -8,12 +8,12 @@ import click
 
 from models.quantities import executors
 
-from . import subject, to_owner
+from . import server_orders, stored_job
 
 
 @click.command("start")
 @click.argument("job")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print what it runs with as JSON.")
 def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     """Start a job with the scale_out of its settings; also one that was stopped, or has failed.
@@ -25,7 +25,7 @@ def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     Exit code 0: it runs, from now on or from before.
     Exit code 2: it could not be started.
     """
-    found = to_owner.carried_out("launch", job, file=file, folder=folder)
+    found = server_orders.carried_out("launch", job, file=file, folder=folder)
     size = found["scale_out"]
     said = f"{job} runs with {executors(size)}" if found["launched"] else f"{job} was {found['state']} before"
-    to_owner.answer(job, found, said=said, as_json=as_json)
+    server_orders.answer(job, found, said=said, as_json=as_json)

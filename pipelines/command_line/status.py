@@ -27,7 +27,7 @@ from ..integrations.sqlite_store import SqliteStore
 from ..processes import owner
 from ..server.client import START_IT, DeskClient
 from ..settings import loading, times
-from . import page, subject
+from . import page, stored_job
 
 EVERY_S = 2.0  # judgement: a tick comes every ten seconds at the most
 HEADER = ("job", "size", "records/s", "lag s", "promise", "last tick", "in force")
@@ -37,7 +37,7 @@ COLOURS = {"kept": "green", "not kept": "red", "recovering": "yellow"}
 @click.command("status")
 @click.argument("job", required=False)
 @click.option("--watch", is_flag=True, help=f"Show it anew every {EVERY_S:g} s, until Ctrl-C.")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON; with --watch a line each time.")
 def command(job: str | None, watch: bool, file: Path, folder: Path, as_json: bool) -> None:
     """Every job, or one: its size, load and lag, whether its promise is kept now, and what is in force.
@@ -72,7 +72,7 @@ def looked(file: Path, folder: Path, only: str | None = None) -> dict[str, Any]:
     """What is known now, as plain JSON."""
     settings = loading.load(file, environment=os.environ)
     if only is not None and only not in settings.jobs:
-        raise subject.no_job(only, tuple(settings.jobs), file)
+        raise stored_job.no_job(only, tuple(settings.jobs), file)
     running, problem = _server(folder)
     now_s = max(time.time(), running.get("now_s", 0.0))
     jobs = {}
@@ -132,13 +132,13 @@ def _job(newest: tuple[float, Mapping[str, Any]] | None, status: Mapping[str, An
         "lag_s": None if isinstance(evaluation.lag_s, Unknown) else evaluation.lag_s,
         "promise": _promise(evaluation, now_s=now_s),
         "ticked_ago_s": round(max(0.0, now_s - evaluation.at_s), 1),
-        "in_force": [*evaluation.orders, *(["set by others"] if evaluation.foreign else [])],
+        "in_force": [*evaluation.orders, *(["set from outside"] if evaluation.foreign else [])],
         "why": line.why,
     }
 
 
 def _promise(evaluation: Evaluation, *, now_s: float) -> str:
-    if now_s - evaluation.at_s > subject.LATE_TICKS * evaluation.interval_s:
+    if now_s - evaluation.at_s > stored_job.LATE_TICKS * evaluation.interval_s:
         return "not evaluated"
     if evaluation.change:
         return "changing size"

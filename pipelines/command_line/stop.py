@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from . import subject, to_owner
+from . import server_orders, stored_job
 
 
 @click.command("stop")
 @click.argument("job")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print whether it ran as JSON.")
 def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     """Stop a job between two batches. Its checkpoint stays: `headroom start` goes on from there.
@@ -24,6 +24,6 @@ def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     Exit code 0: it does not run, from now on or from before.
     Exit code 2: it could not be stopped.
     """
-    found = to_owner.carried_out("stop", job, file=file, folder=folder)
+    found = server_orders.carried_out("stop", job, file=file, folder=folder)
     said = f"{job} is stopped" if found["stopped"] else f"{job} did not run"
-    to_owner.answer(job, found, said=said, as_json=as_json)
+    server_orders.answer(job, found, said=said, as_json=as_json)

@@ -1,4 +1,4 @@
-"""What does a person mean by `2h`, `18:00` or `2026-11-18 14:20`, and how is a moment shown to them?
+"""Durations and moments as people write them (`2h`, `18:00`, `2026-11-18 14:20`), and moments as text.
 
 A moment without a zone is one of the reader's own zone (TZ, else the machine's); one that this zone does not
 have, or has twice, is refused. What is shown always names its zone.

@@ -1,11 +1,7 @@
-"""Why this scale-out, why not one less, and what would change it? Out of one stored evaluation, in sentences.
+"""One stored evaluation explained: why this size, why not one less, what would change it; and in one line.
 
-Nothing is computed anew: what is said is what the tick knew then. The order is that of a tick: what people
-and windows say outranks a failure that is lived through, which outranks the decision and its limits.
-
-What did a tick see of its job? Load, lag, executors, latency and forecast, a line each, for a person.
-
-What happened at one tick, in one line? For tables of many.
+Nothing is computed anew: it says what the tick knew then. The order is that of a tick: directives and windows
+outrank a recovery under way, which outranks the decision and its limits.
 """
 
 from __future__ import annotations
@@ -29,13 +25,13 @@ from .wording import (
     is_known,
     keeps,
     kind,
+    known_or_why,
     lasting,
     line,
     lower_though_larger,
     percent,
     recovers,
     spoken,
-    told,
     why_unknown,
 )
 
@@ -49,8 +45,8 @@ def seen(e: Evaluation) -> tuple[tuple[str, str], ...]:
     """Name and value of each; what could not be read says why."""
     o = e.observation
     found = [
-        ("load", told(o.get("arrival_rps"), lambda rps: f"{count(rps)} records/s arrive")),
-        ("work", told(o.get("throughput_rps"), lambda rps: f"{count(rps)} records/s are done")),
+        ("load", known_or_why(o.get("arrival_rps"), lambda rps: f"{count(rps)} records/s arrive")),
+        ("work", known_or_why(o.get("throughput_rps"), lambda rps: f"{count(rps)} records/s are done")),
         ("lag", _lag(e)),
         ("executors", _executors(e)),
     ]
@@ -141,7 +137,7 @@ def _done(e: Evaluation) -> str:
     if "pause" in e.orders:
         return "paused"
     if e.foreign:
-        return "theirs"
+        return "outside"
     if "pin" in e.orders:
         return "pinned"
     return "drill" if "drill" in e.orders else "hold"
@@ -198,7 +194,7 @@ def explained(e: Evaluation, *, shown: Shown, before: Evaluation | None = None) 
 
 
 def has_decided(e: Evaluation) -> bool:
-    """Was the optimiser asked at this tick, and did it answer?"""
+    """Whether the optimiser was asked at this tick, and answered."""
     return is_known(e.decision) and "scale_out" in e.decision
 
 
@@ -241,7 +237,7 @@ def _came_back(e: Evaluation) -> list[str]:
 
 def _why_this(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
     if not has_decided(e):
-        said = _ordered(e, shown) or _lived_through(e) or [f"{capital(e.reason)}."]
+        said = _ordered(e, shown) or _under_way(e) or [f"{capital(e.reason)}."]
         if e.change and e.change["problem"]:
             said.append(f"The change to {executors(e.change['to'])} has failed: {e.change['problem']}.")
         if decided is e:
@@ -269,7 +265,7 @@ def _why_this(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Sho
 
 
 def _ordered(e: Evaluation, shown: Shown) -> list[str]:
-    """What people and windows say, where it outranks a decision."""
+    """A directive, a drill or a window that outranks a decision."""
     orders = e.orders
     if pause := orders.get("pause"):
         return [
@@ -278,8 +274,8 @@ def _ordered(e: Evaluation, shown: Shown) -> list[str]:
         ]
     if foreign := e.foreign:
         return [
-            f"Somebody else set {executors(foreign['found'])} at {shown(foreign['since_s'])}, where we had "
-            f"set {foreign['ours']}: the size is theirs until `headroom resume {e.job}`."
+            f"{capital(executors(foreign['found']))} were set from outside at {shown(foreign['since_s'])}, "
+            f"where we had set {foreign['ours']}: that size stays until `headroom resume {e.job}`."
         ]
     if pin := orders.get("pin"):
         return [
@@ -298,7 +294,7 @@ def _ordered(e: Evaluation, shown: Shown) -> list[str]:
     return []
 
 
-def _lived_through(e: Evaluation) -> list[str]:
+def _under_way(e: Evaluation) -> list[str]:
     change = e.change
     if change and not change["problem"]:
         asked = lasting(e.at_s - change["at_s"])

@@ -1,6 +1,6 @@
-"""How long would recovery take at each scale-out, at one load?
+"""Predicted recovery at each scale-out, at one load, for plots and summaries.
 
-For pictures and summaries: the batch form at a constant rate (drill_prediction), a healthy lag before the
+ the batch form at a constant rate (drill_prediction), a healthy lag before the
 failure, downtimes as they were learnt. Decisions ask the same of every moment to come (models.optimise).
 """
 
@@ -19,7 +19,7 @@ from ..experiments import drill_prediction
 from ..telemetry.batch_costs import EngineInputs
 from ..training.training_data import prediction_models
 
-MOST_SIZES = 14  # judgement: more marks cannot be told apart, and each costs some ten milliseconds
+MOST_SIZES = 14  # judgement: more marks overlap, and each costs some ten milliseconds
 LEAST_BAND_S = 3.0  # judgement: lag of a healthy job whose batches are short
 BUSY = 0.6  # of the capacity in the middle, where nothing is known of the load; judgement
 LEAST_CONFIDENCE = 0.02  # an interval ends beside its middle: promises of less than that are drawn as of it
@@ -30,7 +30,7 @@ LEAST_LONGEST_S = 300.0
 def rate_rps(
     forecaster: Forecaster | Unknown, capacity: CapacityModel | Unknown, sizes: Sequence[int]
 ) -> float | Unknown:
-    """At which load should it be shown? The highest that is forecast; else a usual share of the capacity."""
+    """The load to show it at: the highest that is forecast, else a usual share of the capacity."""
     if not isinstance(forecaster, Unknown):
         return forecaster.predict().peak.high
     if isinstance(capacity, Unknown):
@@ -78,7 +78,7 @@ def recoveries(
 
 
 def spread(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Not more of them than can be told apart."""
+    """At most MOST_SIZES of them, evenly spread."""
     if len(sizes) <= MOST_SIZES:
         return tuple(sizes)
     return tuple(sizes[i] for i in np.linspace(0, len(sizes) - 1, MOST_SIZES).round().astype(int))

@@ -1,6 +1,4 @@
-"""What would make a job do something else than it does? Orders, limits, waits, load, promise, knowledge.
-
-What would have to be different for another size to be right? From the verdicts of one stored decision.
+"""What would change a decision: the end of a directive, a limit or a wait; more or less load.
 
 A promise depends on load and capacity through their ratio: at f times the load, n executors stand where
 executors of capacity T(n)/f stand now. So, with m the smallest size that keeps the promise and i the largest
@@ -9,8 +7,7 @@ one below it that does not,
     i executors would do    at the latest when the load falls to    T(i)/T(m) of the one expected
     m executors would not   at the latest when it grows to          T(m)/T(i) of it, and for sure beyond T(m)
 
-which is about right where a batch has a fixed cost, too. Only conditions that depend on the load are turned
-round like this.
+which is about right where a batch has a fixed cost, too. Only conditions that depend on the load are used.
 """
 
 from __future__ import annotations
@@ -117,7 +114,7 @@ def _promise(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
 
 
 def _by_load(verdict: Mapping[str, Any]) -> bool:
-    """Is it only the load that speaks against this size?"""
+    """Whether only the load is against this size."""
     excuses = verdict["excuses"]
     return bool(excuses) and all(e["condition"] in LOAD and not e["measure"] for e in excuses)
 
@@ -174,8 +171,8 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
     would = e.instruction.get("would")
     if e.attached and would is not None:
         found.append(
-            f"Its owner, who alone can change it: when it has {executors(would)}, set job.{e.job}.executors "
-            f"= {would} and start `headroom serve` anew."
+            f"It runs outside Headroom: give it {executors(would)} there, then set "
+            f"job.{e.job}.executors = {would} and restart `headroom serve`."
         )
     elif e.mode != "apply" and would is not None:
         found.append(f'Mode apply: with job.{e.job}.mode = "apply" the change is made at the next tick.')

@@ -1,9 +1,7 @@
-"""What does a stored verdict on one size say, in a sentence for a person and in a line of a table?
-
-How are numbers, spans and failures said to a person who was asleep a minute ago?
+"""Numbers, durations, failures and verdicts in words.
 
 Rates in whole records/s with thousands apart, never "36k"; durations in at most two units; failures as what
-happens, not as they are spelled in settings. What could not be told says why.
+happens, not as they are spelled in settings. What is not known says why.
 """
 
 from __future__ import annotations
@@ -90,16 +88,16 @@ def in_plain_words(text: str) -> str:
 
 
 def is_known(value: Any) -> bool:
-    """Is it neither missing nor unknown? Of the values of a stored document."""
+    """Whether a value of a stored document is neither missing nor unknown."""
     return value is not None and not (isinstance(value, Mapping) and "unknown" in value)
 
 
 def why_unknown(value: Any) -> str:
-    """Why a value of a stored document could not be told."""
-    return str(value["unknown"]) if isinstance(value, Mapping) and "unknown" in value else "it was not told"
+    """Why a value of a stored document is not known."""
+    return str(value["unknown"]) if isinstance(value, Mapping) and "unknown" in value else "it was not read"
 
 
-def told(value: Any, words: Callable[[Any], str]) -> str:
+def known_or_why(value: Any, words: Callable[[Any], str]) -> str:
     """The value in words, or that it is unknown and why."""
     return words(value) if is_known(value) else f"unknown: {why_unknown(value)}"
 

@@ -163,7 +163,7 @@ class TestCommands:
         done = CliRunner().invoke(main, ["pin", "orders", "4", "--why", "sale tonight", "--no-wait"])
         assert done.exit_code == 0
         said = " ".join(done.output.split())
-        assert "Somebody else runs it: the pin is shown as a recommendation to its owner." in said
+        assert "It runs outside Headroom: the pin is only shown as a recommendation." in said
         assert 'mode = "apply"' not in said
 
 

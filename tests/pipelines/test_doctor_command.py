@@ -15,15 +15,16 @@ import pytest
 from click.testing import CliRunner
 
 from models.quantities import RecoveryEvent
-from pipelines.command_line import diagnosis, main
 from pipelines.command_line import doctor as doctor_command
-from pipelines.command_line.diagnosis import Finding, Patient, examined
-from pipelines.command_line.diagnosis.attached import attached
+from pipelines.command_line import main
+from pipelines.command_line.doctor import findings
+from pipelines.command_line.doctor.findings import Finding, Surroundings, examined
+from pipelines.command_line.doctor.jobs import attached
 from pipelines.integrations.sqlite_store import SqliteStore
 from pipelines.processes.owner import Owner
 from pipelines.settings import loading
 from pipelines.settings.checks import _network_timeout
-from pipelines.settings.schema import JobSettings, SparkSettings
+from pipelines.settings.schema import JobSettings, Settings, SparkSettings
 
 SIMULATED = """
 [deployment]
@@ -43,7 +44,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(diagnosis, "DEADLINE_S", 60.0)  # the machine may be busy
+    monkeypatch.setattr(findings, "DEADLINE_S", 60.0)  # the machine may be busy
     monkeypatch.setattr(metadata, "packages_distributions", dict)  # half a second each
     (tmp_path / "headroom.toml").write_text(SIMULATED + JOB)
     return tmp_path
@@ -121,7 +122,7 @@ class TestAttached:
     def told(self, job, folder, *, real=True):
         text = ("" if real else SIMULATED) + job.replace("CHECKPOINT", str(folder))
         found = loading.parse(text, environment={})
-        return attached("orders", found.jobs["orders"], Patient(found, folder / "h.toml", folder, 0.0))
+        return attached("orders", found.jobs["orders"], Surroundings(found, folder / "h.toml", folder, 0.0))
 
     def test_what_is_missing_comes_with_its_fix(self, tmp_path):
         found = self.told(self.THEIRS, tmp_path / "none")
@@ -309,7 +310,7 @@ class TestServices:
             (project / "headroom.toml").write_text(f'[brokers]\nbootstrap = "127.0.0.1:{port}"\n' + JOB)
             found, code = doctor()
         assert (code, found["brokers"]["state"]) == (1, "problem")
-        assert found["brokers"]["found"] == f"nobody listens on 127.0.0.1:{port}"
+        assert found["brokers"]["found"] == f"nothing listens on 127.0.0.1:{port}"
 
     def test_a_secret_that_is_not_in_the_environment(self, project):
         (project / "headroom.toml").write_text(
@@ -360,9 +361,9 @@ def test_a_check_that_breaks_or_hangs_does_not_hide_the_others(project):
     def broken(patient):
         raise RuntimeError("oh")
 
-    patient = Patient(diagnosis.Settings(), project / "headroom.toml", project, 0.0)
+    around = Surroundings(Settings(), project / "headroom.toml", project, 0.0)
     found = examined(
-        patient,
+        around,
         {"a": broken, "b": lambda p: [Finding("b", "ok", "fine")], "c": lambda p: time.sleep(5) or []},
         deadline_s=0.3,
     )

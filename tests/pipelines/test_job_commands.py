@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from models.ports import Control
-from pipelines.command_line import main, orders
+from pipelines.command_line import directives, main
 from pipelines.integrations.sqlite_store import SqliteStore
 from pipelines.processes.owner import Owner
 from pipelines.settings import times
@@ -94,7 +94,7 @@ def serving(project, store, monkeypatch):
             at_s, said = time.time() + 60.0 * found.waits, found.ticks.pop(0)
             ticks(store, evaluation(at_s, orders=said, reason=f"tick {found.waits}"))
 
-    monkeypatch.setattr(orders, "sleep", sleep)
+    monkeypatch.setattr(directives, "sleep", sleep)
     with Owner(project / ".headroom", command="headroom serve"):
         yield found
 
@@ -141,7 +141,7 @@ class TestDirectives:
         def interrupt(seconds):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(orders, "sleep", interrupt)
+        monkeypatch.setattr(directives, "sleep", interrupt)
         result = headroom("pin", "orders", "3", "--why", "x")
         assert result.code == 130
         assert "No longer waiting: the pin of orders to 3 executors is stored" in result.text
@@ -149,7 +149,7 @@ class TestDirectives:
 
     def test_a_server_that_does_not_know_the_job_is_told_at_once(self, store, serving, monkeypatch):
         client = SimpleNamespace(status=lambda: {"jobs": {"clicks": {}}})
-        monkeypatch.setattr(orders, "DeskClient", lambda folder: client)
+        monkeypatch.setattr(directives, "DeskClient", lambda folder: client)
         result = headroom("pause", "orders", "--why", "x")
         assert (result.code, serving.waits) == (1, 0)
         assert "`headroom serve` does not know orders, it was started with other settings" in result.text
@@ -217,7 +217,7 @@ class TestDirectives:
         assert said.code == 0
         assert f"Ended: the pin to 6 executors by {ME}" in said.text
         assert f"Ended: the pause by {ME}" in said.text
-        assert "Ours again: the 3 executors that somebody else set" in said.text
+        assert "Ours again: the 3 executors that were set from outside" in said.text
         assert "Allowed again: 7 executors and more" in said.text
         assert "long over" not in said.text
         assert store.directives("orders", now_s=time.time() + 3600) == ()

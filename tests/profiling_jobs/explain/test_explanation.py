@@ -245,7 +245,7 @@ class TestWhatOutranksADecision:
             ),
             (
                 {"foreign": {"since_s": AT_S - 60, "found": 4, "ours": 6}},
-                "Somebody else set 4 executors at 11:06, where we had set 6",
+                "4 executors were set from outside at 11:06, where we had set 6",
                 "ours again after `headroom resume orders",
             ),
             (

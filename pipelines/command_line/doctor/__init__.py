@@ -1,4 +1,4 @@
-"""`headroom doctor`: is everything there and right, and if not, what puts it right?"""
+"""`headroom doctor`: what is missing or wrong on this machine, each with its fix."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rich.text import Text
 from models.errors import Misconfigured
 from models.quantities import counted
 
-from ..settings import loading
-from ..settings.loading import WrongSettings
-from ..settings.schema import Settings
-from . import diagnosis, page, subject
-from .diagnosis import Check, Finding, Patient, examined, machine, promises, services
-from .diagnosis import folder as its_folder
+from ...settings import loading
+from ...settings.loading import WrongSettings
+from ...settings.schema import Settings
+from .. import page, stored_job
+from . import findings, jobs, machine, services
+from . import folder as its_folder
+from .findings import Check, Finding, Surroundings, examined
 
 CHECKS: dict[str, Check] = {
     "Java": machine.java_found,
@@ -38,13 +39,13 @@ CHECKS: dict[str, Check] = {
     "Spark": services.spark,
     "MLflow": services.mlflow,
     "Dagster": services.dagster,
-    "jobs": promises.promises,
+    "jobs": jobs.promises,
 }
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command("doctor")
-@subject.options
+@stored_job.options
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(file: Path, folder: Path, as_json: bool) -> None:
     """Whether everything that Headroom needs is there and right, and the fix where it is not.
@@ -59,7 +60,7 @@ def command(file: Path, folder: Path, as_json: bool) -> None:
     first, settings = _settings(file)
     found = [
         *first,
-        *examined(Patient(settings, file, folder, time.time()), CHECKS, deadline_s=diagnosis.DEADLINE_S),
+        *examined(Surroundings(settings, file, folder, time.time()), CHECKS, deadline_s=findings.DEADLINE_S),
     ]
     problems = sum(one.state == "problem" for one in found)
     if as_json:
@@ -77,8 +78,8 @@ def _settings(file: Path) -> tuple[list[Finding], Settings]:
         settings = loading.load(file, environment=os.environ)
     except WrongSettings as wrong:
         more = f" (and {len(wrong.mistakes) - 1} more)" if len(wrong.mistakes) > 1 else ""
-        told = f"{file} is wrong: {wrong.mistakes[0]}{more}"
-        return [Finding("settings", "problem", told, "`headroom check` says it all")], Settings()
+        wrong_ = f"{file} is wrong: {wrong.mistakes[0]}{more}"
+        return [Finding("settings", "problem", wrong_, "`headroom check` says it all")], Settings()
     except Misconfigured as missing:
         said, _, fix = str(missing).partition("; ")
         return [Finding("settings", "problem", said, fix or "see what it says")], Settings()

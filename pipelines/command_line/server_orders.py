@@ -1,4 +1,4 @@
-"""Orders to the server that owns the jobs: given directly, or by a run of Dagster's in this process."""
+"""Orders to the server that owns the jobs, given directly or by a run of Dagster's in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from ..server.client import START_IT, DeskClient
 from ..server.protocol import POLL_S, Desk, Json
 from ..settings import job_plans, loading
 from ..settings.schema import Settings
-from . import subject
+from . import stored_job
 
 if TYPE_CHECKING:
     from ..orchestration.runs import Runs
@@ -36,7 +35,7 @@ def checked(what: str, job: str, *, file: Path, live: bool = False) -> Settings:
     """The settings, if this may be asked of the job at all."""
     settings = loading.load(file, environment=os.environ)
     if job not in settings.jobs:
-        raise subject.no_job(job, tuple(settings.jobs), file)
+        raise stored_job.no_job(job, tuple(settings.jobs), file)
     job_plans.check_order(job, settings.jobs[job], what, live=live)
     owner.exit_on_signals()
     return settings
@@ -64,18 +63,6 @@ def answer(job: str, found: Mapping[str, Any], *, said: str, as_json: bool) -> N
 
 
 # ---------------------------------------------------------------------- orders given by a run of Dagster's
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A run that has ended."""
-
-    result: Mapping[str, Any]
-    """Of its order."""
-    metadata: Mapping[str, Any]
-    """Of what was materialised, by asset."""
-    problem: str
-    """Why the run failed all the same; empty where it did not."""
 
 
 class Show:
@@ -142,7 +129,7 @@ def server(settings: Settings, folder: Path, *, say: Callable[[str], None], own:
 
 @contextmanager
 def runs(file: Path, folder: Path) -> Iterator[Runs]:
-    """Runs of Dagster's in this process, for everybody to see on the pages of this folder."""
+    """Runs of Dagster's in this process, which the pages of this folder show like any other."""
     from ..orchestration.runs import Runs, quiet
     from ..processes.pages import addresses, dagster_home, environment
 
@@ -180,41 +167,42 @@ def in_a_run(
     *,
     asset: str,
     details: Mapping[str, Any],
-    server: Desk,
-    show: Show,
+    settings: Settings,
+    own: bool,
     file: Path,
     folder: Path,
-    kept: str,
-) -> Ran:
-    """Run the job of Dagster's that gives this order, and wait for its end. Ctrl-C cancels both.
+    cancelled: str,
+) -> tuple[Json, str]:
+    """Run the job of Dagster's that gives this order: the result of the order, and why the run failed, if so.
 
-    `asset`: whose config the details are. `kept`: what becomes of an order that is cancelled.
+    `asset`: whose config the details are. `own`: without a server, carry it out in this process.
+    `cancelled`: what Ctrl-C leaves of the order, which is cancelled with the run.
     """
     from ..orchestration.resources import Watched
 
     given = {name: value for name, value in details.items() if value not in (None, [], ())}
-    watched, run_id = Watched(server, say=show.say, seen=show.seen), str(uuid.uuid4())
-    with runs(file, folder) as there:
+    run_id = str(uuid.uuid4())
+    with (
+        shown(what) as show,
+        server(settings, folder, say=show.say, own=own) as desk,
+        runs(file, folder) as there,
+    ):
+        watched = Watched(desk, say=show.say, seen=show.seen)
         show.say(f"{what} of {job}: run {page_of(folder, run_id)}")
+        config = {"ops": {asset: {"config": given}}}
         try:
-            metadata, problem = there.attempt(
-                what,
-                job,
-                config={"ops": {asset: {"config": given}}},
-                resources={"desk": watched},
-                run_id=run_id,
-            )
+            _, problem = there.attempt(what, job, config=config, resources={"desk": watched}, run_id=run_id)
         except (KeyboardInterrupt, SystemExit):
-            show.say(_interrupted(server, watched.order_id, what, kept))
+            show.say(_interrupted(desk, watched.order_id, what, cancelled))
             raise
     if watched.problem is not None:
         raise watched.problem
-    if problem and watched.result is None:
-        raise NotReady(problem)
-    return Ran(watched.result or {}, metadata, problem)
+    if watched.result is None:
+        raise NotReady(problem or f"the {what} has no result: see its run")
+    return watched.result, problem
 
 
-def _interrupted(server: Desk, order_id: str, what: str, kept: str) -> str:
+def _interrupted(server: Desk, order_id: str, what: str, cancelled: str) -> str:
     """Whether the order of a command that was interrupted goes on."""
     if not order_id:
         return f"interrupted before the {what} was begun"
@@ -226,7 +214,7 @@ def _interrupted(server: Desk, order_id: str, what: str, kept: str) -> str:
             time.sleep(POLL_S)
     except HeadroomError as error:
         return f"whether the {what} was cancelled is not known ({error}): `headroom status` shows it"
-    return f"the {what} is cancelled: {kept}"
+    return f"the {what} is cancelled: {cancelled}"
 
 
 def results(job: str, found: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:

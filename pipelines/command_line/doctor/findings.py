@@ -1,7 +1,7 @@
-"""Is everything there and right that Headroom needs, and if not, what puts it right?
+"""Findings of `headroom doctor`, and how its checks are run.
 
-A check is a function from the `Patient` to findings. They run side by side and none may take long: what has
-not answered by the deadline is a finding too. Nothing is started, nothing is changed.
+A check is a function from `Surroundings` to findings. They run side by side; one that has not answered by the
+deadline is a finding too. Nothing is started or changed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,24 @@ class Finding:
     """What to do about it; empty where it is ok."""
 
 
+def ok(what: str, found: str) -> list[Finding]:
+    """Nothing is wrong."""
+    return [Finding(what, "ok", found)]
+
+
+def warning(what: str, found: str, fix: str) -> list[Finding]:
+    """It works, and may not for long."""
+    return [Finding(what, "warning", found, fix)]
+
+
+def problem(what: str, found: str, fix: str) -> list[Finding]:
+    """It does not work until this is fixed."""
+    return [Finding(what, "problem", found, fix)]
+
+
 @dataclass(frozen=True)
-class Patient:
-    """What is looked at."""
+class Surroundings:
+    """What the checks look at: settings, folder and environment."""
 
     settings: Settings
     file: Path
@@ -52,19 +67,19 @@ class Patient:
         return self.settings.deployment.kind != "simulated"
 
 
-Check = Callable[[Patient], Sequence[Finding]]
+Check = Callable[[Surroundings], Sequence[Finding]]
 
 
-def examined(patient: Patient, checks: Mapping[str, Check], *, deadline_s: float) -> tuple[Finding, ...]:
+def examined(around: Surroundings, checks: Mapping[str, Check], *, deadline_s: float) -> tuple[Finding, ...]:
     """What all the checks found, in their order."""
     answers: dict[str, Sequence[Finding]] = {}
 
     def ask(what: str, check: Check) -> None:
         try:
-            answers[what] = check(patient)
+            answers[what] = check(around)
         except Exception as error:  # noqa: BLE001  (a check that breaks must not hide the others)
-            told = f"could not be checked: {type(error).__name__}: {error}"
-            answers[what] = [Finding(what, "warning", told, "see what it says; the rest was checked")]
+            broken = f"could not be checked: {type(error).__name__}: {error}"
+            answers[what] = warning(what, broken, "see what it says; the rest was checked")
 
     until = time.monotonic() + deadline_s
     threads = {

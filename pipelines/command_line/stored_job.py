@@ -1,7 +1,7 @@
-"""Which job is meant, and where is what is known of it? For the commands that read or write the store only.
+"""A job and its store, for commands that only read or write the store.
 
-They start nothing and need no owner. They work while `headroom serve` runs, and most of them also while
-headroom.toml is broken: whoever pauses a job at night must not have to repair a file first.
+They start nothing and need no server. Most of them also work while headroom.toml is broken: pausing a job at
+night must not wait until a file is repaired.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from . import page
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SILENT = "headroom serve --no-pages"
-"""Who owns the folder then: nobody evaluates, and there is no page to look at."""
+"""The command of a server that evaluates nothing and serves no pages."""
 LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
 
 
 @dataclass(frozen=True)
-class Subject:
+class StoredJob:
     """One job and the store."""
 
     name: str
@@ -61,7 +61,7 @@ class Subject:
 
     @property
     def next_tick_s(self) -> float | None:
-        """When it will be evaluated next; None when nobody has done so lately.
+        """When it will be evaluated next; None when it was not evaluated lately.
 
         An interval is evaluated once, at the first tick in it.
         """
@@ -115,8 +115,8 @@ def options(command: Command) -> Command:
 
 
 @contextmanager
-def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iterator[Subject]:
-    """The job of this name, or one sentence with the nearest name that there is."""
+def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iterator[StoredJob]:
+    """The job of this name; an unknown name is Misconfigured, with the nearest one that there is."""
     settings, trouble = _settings(file)
     configured = {} if settings is None else dict(settings.jobs)
     path = folder / STORE
@@ -138,14 +138,14 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
         now_s = max(time.time(), newest_at_s or 0.0)
         living = owner.holder(folder)
         command = "" if living is None else living.process.command[0]
-        yield Subject(name, configured.get(name), store, now_s, newest_at_s, newest, command)
+        yield StoredJob(name, configured.get(name), store, now_s, newest_at_s, newest, command)
 
 
 def who() -> str:
-    """The login name, which everything a person orders is written down with."""
+    """The login name, which is stored with every directive."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container may run under a number that nobody has a name for
+    except KeyError:  # a container may run under a number without a name
         name = f"user {os.getuid()}"
     real = os.environ.get("SUDO_USER")
     return f"{real} (as {name})" if real and real != name and os.getuid() == 0 else name
@@ -155,7 +155,7 @@ def said_why(text: str) -> str:
     """The reason a person gives, in one line; an empty one is refused."""
     line = " ".join(text.split())
     if not line:
-        raise Misconfigured("--why", "is empty: say it for whoever reads this at night")
+        raise Misconfigured("--why", "is empty: say why, for those who read it at night")
     return line
 
 
@@ -171,7 +171,7 @@ def _settings(file: Path) -> tuple[Settings | None, Misconfigured | None]:
 
 
 def no_job(name: str, known: tuple[str, ...], file: Path) -> Misconfigured:
-    """What to say of a job that the settings do not name: the nearest one, and all that there are."""
+    """The error for a job that the settings do not name: the nearest one, and all that there are."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     there = f"there is {', '.join(sorted(known))}" if known else "it names no job"
     hint = f"did you mean {near[0]}? " if near else ""

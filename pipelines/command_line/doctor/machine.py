@@ -1,4 +1,4 @@
-"""Is this machine fit? Java and the jars, what is installed, the clock, and room on the disk."""
+"""Checks of the machine: Java, jars, installed packages, clock and disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from models.errors import Misconfigured
 
 from ...integrations import jars, java
-from . import Finding, Patient
+from .findings import Finding, Surroundings, ok, problem, warning
 
 OURS = ("models", "profiling_jobs", "assets", "pipelines")
 NEEDED = {"pyspark": "4.2.0", "dagster": "", "mlflow": "", "kafka-python": ""}  # docs/decisions/0004
@@ -22,33 +22,33 @@ INSTALL = "run `make install`"
 TIME_ERROR = 5  # adjtimex(2): the kernel's clock is not synchronised
 
 
-def java_found(patient: Patient) -> list[Finding]:
+def java_found(around: Surroundings) -> list[Finding]:
     """A Java that is new enough."""
-    kind = patient.settings.deployment.kind
+    kind = around.settings.deployment.kind
     if kind != "local":
-        return [Finding("Java", "ok", f"not needed here, the deployment is {kind}")]
+        return ok("Java", f"not needed here, the deployment is {kind}")
     try:
-        found = java.find(patient.environment)
+        found = java.find(around.environment)
     except Misconfigured as missing:
         said, _, fix = str(missing).removeprefix("JAVA_HOME: ").rpartition(": ")
-        return [Finding("Java", "problem", said or str(missing), fix)]
-    return [Finding("Java", "ok", f"Java {found.version} in {found.home}")]
+        return problem("Java", said or str(missing), fix)
+    return ok("Java", f"Java {found.version} in {found.home}")
 
 
-def jars_there(patient: Patient) -> list[Finding]:
+def jars_there(around: Surroundings) -> list[Finding]:
     """The jars of Kafka and of Spark's connector, by name: their checksums are compared at every start."""
-    kind = patient.settings.deployment.kind
+    kind = around.settings.deployment.kind
     if kind != "local":
-        return [Finding("jars", "ok", f"not needed here, the deployment is {kind}")]
-    cache, locked = jars.cache_folder(patient.environment), jars.read_lock()
+        return ok("jars", f"not needed here, the deployment is {kind}")
+    cache, locked = jars.cache_folder(around.environment), jars.read_lock()
     missing = [jar for jar in locked if not (cache / jar.file).is_file()]
     if missing:
-        told = f"{len(missing)} of {len(locked)} are not in {cache}, the first is {missing[0].file}"
-        return [Finding("jars", "warning", told, "run `make jars`; otherwise the first start fetches them")]
-    return [Finding("jars", "ok", f"{len(locked)} in {cache}")]
+        seen = f"{len(missing)} of {len(locked)} are not in {cache}, the first is {missing[0].file}"
+        return warning("jars", seen, "run `make jars`; otherwise the first start fetches them")
+    return ok("jars", f"{len(locked)} in {cache}")
 
 
-def installed(patient: Patient) -> list[Finding]:
+def installed(around: Surroundings) -> list[Finding]:
     """What Headroom stands on, in versions that belong together."""
     found: list[str] = []
     wrong: list[str] = []
@@ -62,48 +62,46 @@ def installed(patient: Patient) -> list[Finding]:
         if wanted and version != wanted:
             wrong.append(f"{name} is {version}, Headroom runs on {wanted}")
     if wrong:
-        return [Finding("packages", "problem", "; ".join(wrong), INSTALL)]
-    return [Finding("packages", "ok", ", ".join(found))]
+        return problem("packages", "; ".join(wrong), INSTALL)
+    return ok("packages", ", ".join(found))
 
 
-def squatters(patient: Patient) -> list[Finding]:
+def squatters(around: Surroundings) -> list[Finding]:
     """Another distribution that brings a top-level package of our names would be imported instead of ours."""
     brings = metadata.packages_distributions()
     foreign = {name: [d for d in brings.get(name, []) if d != "headroom"] for name in OURS}
     taken = {name: found[0] for name, found in foreign.items() if found}
     if taken:
-        told = ", ".join(f"{who} also installs a top-level package `{name}`" for name, who in taken.items())
+        seen = ", ".join(f"{who} also installs a top-level package `{name}`" for name, who in taken.items())
         remove = " ".join(sorted(set(taken.values())))
-        return [Finding("package names", "problem", told, f"uninstall it here: `pip uninstall {remove}`")]
-    return [Finding("package names", "ok", f"{', '.join(OURS)} are ours")]
+        return problem("package names", seen, f"uninstall it here: `pip uninstall {remove}`")
+    return ok("package names", f"{', '.join(OURS)} are ours")
 
 
-def clock(patient: Patient) -> list[Finding]:
+def clock(around: Surroundings) -> list[Finding]:
     """Lag and latency compare our clock with the brokers'; decisions are keyed by it."""
-    ahead_s = max((_written_s(path) for path in _files(patient.folder)), default=0.0) - patient.now_s
+    ahead_s = max((_written_s(path) for path in _files(around.folder)), default=0.0) - around.now_s
     if ahead_s > SKEW_S:
-        told = (
-            f"files in {patient.folder} were written {ahead_s:.0f} s in the future: the clock has gone back"
-        )
-        return [Finding("clock", "problem", told, "synchronise it: `timedatectl set-ntp true`")]
+        seen = f"files in {around.folder} were written {ahead_s:.0f} s in the future: the clock has gone back"
+        return problem("clock", seen, "synchronise it: `timedatectl set-ntp true`")
     if _unsynchronised():
-        told = "the kernel does not know of anybody who keeps it right"
-        fix = "if nobody outside keeps it: `timedatectl set-ntp true`"
-        return [Finding("clock", "warning", told, fix)]
-    return [Finding("clock", "ok", "kept right, the kernel says")]
+        seen = "nothing on this machine synchronises it, the kernel says"
+        fix = "unless the host does it: `timedatectl set-ntp true`"
+        return warning("clock", seen, fix)
+    return ok("clock", "kept right, the kernel says")
 
 
-def disk(patient: Patient) -> list[Finding]:
+def disk(around: Surroundings) -> list[Finding]:
     """Room for records, checkpoints and logs."""
-    there = patient.folder if patient.folder.exists() else patient.root
+    there = around.folder if around.folder.exists() else around.root
     usage = shutil.disk_usage(there)
     nodes = os.statvfs(there)
     free = f"{usage.free / 1e9:.1f} GB free of {usage.total / 1e9:.0f} GB"
     if nodes.f_files and nodes.f_favail < 10_000:
-        return [Finding("disk", "problem", f"{free}, but only {nodes.f_favail} inodes", "delete small files")]
-    fix = f"make room on the disk of {patient.folder}, or use another --folder"
+        return problem("disk", f"{free}, but only {nodes.f_favail} inodes", "delete small files")
+    fix = f"make room on the disk of {around.folder}, or use another --folder"
     if usage.free < NONE_BYTES:
-        return [Finding("disk", "problem", free, fix)]
+        return problem("disk", free, fix)
     return [Finding("disk", "warning" if usage.free < LITTLE_BYTES else "ok", free,
                     fix if usage.free < LITTLE_BYTES else "")]  # fmt: skip
 

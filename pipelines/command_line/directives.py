@@ -20,8 +20,8 @@ from profiling_jobs.explain.wording import lasting
 from ..processes import owner
 from ..server.client import DeskClient
 from ..settings import times
-from . import page, subject
-from .subject import LATE_TICKS, Subject
+from . import page, stored_job
+from .stored_job import LATE_TICKS, StoredJob
 
 LOOK_S = 0.2  # judgement: a tick takes a tenth of a second
 ANSWER_S = 30.0  # judgement: a tick on a machine that is busy with a profile
@@ -30,7 +30,7 @@ sleep = time.sleep
 why_option = click.option(
     "--why",
     required=True,
-    help="The reason, for whoever reads it at night. It is kept, with your login name.",
+    help="The reason, for those who read it at night. It is kept, with your login name.",
 )
 for_option = click.option(
     "--for",
@@ -58,14 +58,14 @@ def until_s(for_: str | None, until: str | None, *, now_s: float) -> float | Non
 
 
 def order(
-    there: Subject, kind: str, *, why: str, until: float | None, value: int | None = None
+    there: StoredJob, kind: str, *, why: str, until: float | None, value: int | None = None
 ) -> tuple[Directive, tuple[Directive, ...]]:
     """Write it down; the order, and those that are in force beside it or were replaced by it."""
     given = Directive(
         job=there.name,
         kind=kind,  # type: ignore[arg-type]
-        who=subject.who(),
-        why=subject.said_why(why),
+        who=stored_job.who(),
+        why=stored_job.said_why(why),
         since_s=there.now_s,
         until_s=until,
         value=value,
@@ -91,14 +91,14 @@ def in_words(directive: Directive) -> str:
     return f"{what} by {directive.who}, since {times.shown(directive.since_s)}{ends}: “{directive.why}”"
 
 
-def foreign_edit(there: Subject) -> Mapping[str, Any] | None:
-    """A size that somebody else has set and that is left to them, as control remembers it."""
+def foreign_edit(there: StoredJob) -> Mapping[str, Any] | None:
+    """A size that was set from outside and is kept, as control remembers it."""
     control = there.store.control(there.name)
     found = None if control is None else control.state.get("control", {}).get("foreign")
     return found if isinstance(found, Mapping) else None
 
 
-def quarantines(there: Subject) -> tuple[Mapping[str, Any], ...]:
+def quarantines(there: StoredJob) -> tuple[Mapping[str, Any], ...]:
     """The sizes that are barred now because they did not work."""
     control = there.store.control(there.name)
     found = () if control is None else control.state.get("control", {}).get("quarantined", ())
@@ -119,7 +119,7 @@ def give(
     as_json: bool,
 ) -> None:
     """Pause or pin a job."""
-    with subject.opened(job, file=file, folder=folder, create=True) as there:
+    with stored_job.opened(job, file=file, folder=folder, create=True) as there:
         ends_s = until_s(for_, until, now_s=there.now_s)
         warnings = () if value is None else _doubts(there, value)
         given, before = order(there, kind, why=why, until=ends_s, value=value)
@@ -158,7 +158,7 @@ def give(
 
 
 def answer(
-    there: Subject,
+    there: StoredJob,
     *,
     folder: Path,
     wait: bool,
@@ -189,8 +189,8 @@ def answer(
             page.paragraph(f"No longer waiting: {what} is stored. {there.next_tick()}", indent=0, err=True)
             raise click.exceptions.Exit(130) from None
     if as_json:
-        told = {"in_force_since_s": in_force_s, "problem": trouble, "next_tick_s": there.next_tick_s}
-        found = {"schema": 1, "job": there.name, **data, **told, "warnings": list(warnings)}
+        waited = {"in_force_since_s": in_force_s, "problem": trouble, "next_tick_s": there.next_tick_s}
+        found = {"schema": 1, "job": there.name, **data, **waited, "warnings": list(warnings)}
         click.echo(json.dumps(found, ensure_ascii=False))
     elif in_force_s is not None:
         click.secho(f"{headline}; in force since {times.clock(in_force_s)}", bold=True)
@@ -203,7 +203,7 @@ def answer(
 
 
 def _awaited(
-    there: Subject,
+    there: StoredJob,
     folder: Path,
     *,
     since_s: float,
@@ -234,9 +234,9 @@ def _awaited(
     return None, f"{there.name} was not evaluated for {waited}: {there.remedy}, or `headroom doctor`"
 
 
-def _unevaluated(there: Subject, folder: Path) -> str:
+def _unevaluated(there: StoredJob, folder: Path) -> str:
     """Why no evaluation can come at all; empty where one should."""
-    if not there.owner or there.owner == subject.SILENT:
+    if not there.owner or there.owner == stored_job.SILENT:
         return f"nothing is running that evaluates; it takes effect when there is: {there.remedy}"
     try:
         jobs = DeskClient(folder).status()["jobs"]
@@ -250,7 +250,7 @@ def _unevaluated(there: Subject, folder: Path) -> str:
     return ""
 
 
-def _outranked(there: Subject, kind: str, beside: Sequence[Directive]) -> list[str]:
+def _outranked(there: StoredJob, kind: str, beside: Sequence[Directive]) -> list[str]:
     if kind == "pause":
         return [
             "The job runs on and is measured; nothing is decided or changed, a change under way is finished."
@@ -260,13 +260,13 @@ def _outranked(there: Subject, kind: str, beside: Sequence[Directive]) -> list[s
         found.append("A pause outranks a pin: the pin counts when the pause is over.")
     if edit := foreign_edit(there):
         found.append(
-            f"Somebody else has set {executors(int(edit['found']))}, which outranks the pin until "
+            f"{executors(int(edit['found']), 'were')} set from outside, which outranks the pin until "
             f"`headroom resume {there.name}`."
         )
     return found
 
 
-def _doubts(there: Subject, value: int) -> tuple[str, ...]:
+def _doubts(there: StoredJob, value: int) -> tuple[str, ...]:
     """What a pin will not do."""
     job = there.settings
     if job is None:
@@ -278,7 +278,7 @@ def _doubts(there: Subject, value: int) -> tuple[str, ...]:
             "pin it within them, or change scale_out_min or scale_out_max",
         )
     if job.attach:
-        return ("Somebody else runs it: the pin is shown as a recommendation to its owner.",)
+        return ("It runs outside Headroom: the pin is only shown as a recommendation.",)
     if job.mode != "apply":
         return (
             f"Its mode is {job.mode}: the pin is shown as a recommendation, and nothing is changed. "

@@ -1,0 +1,86 @@
+"""Whether the promises can be kept: concerns of the settings, attached jobs, and measured downtimes."""
+
+from __future__ import annotations
+
+from models.quantities import Unknown
+from profiling_jobs.explain.wording import brief_s, kind, lasting
+from profiling_jobs.telemetry.checkpoint import Checkpoint
+
+from ...environments.base import STORE
+from ...integrations.sqlite_store import SqliteStore
+from ...settings.checks import concerns
+from ...settings.schema import JobSettings
+from .findings import Finding, Surroundings, ok, problem, warning
+
+
+def promises(around: Surroundings) -> list[Finding]:
+    """One finding or more per job."""
+    if not around.settings.jobs:
+        return warning("jobs", f"{around.file} names no job", "add a table [job.NAME]")
+    found = []
+    for name, job in sorted(around.settings.jobs.items()):
+        mine = [
+            *attached(name, job, around),
+            *(
+                Finding(f"job {name}", "problem" if one.serious else "warning", one.problem, one.fix)
+                for one in concerns(name, around.settings, folder=around.root)
+            ),
+            *_too_long_down(name, job, around),
+        ]
+        fine = f"{lasting(job.recovery_target_s)} are promised, and no time-out stands against it"
+        found += mine or ok(f"job {name}", fine)
+    return found
+
+
+def _too_long_down(name: str, job: JobSettings, around: Surroundings) -> list[Finding]:
+    """Downtimes that were measured and are longer than the promise."""
+    path = around.folder / STORE
+    if not path.exists():
+        return []
+    with SqliteStore(path, patience_s=1.0) as store:
+        events = [event for event, _ in store.events(name)]
+    found = []
+    for each in job.failure_kinds:
+        downtimes = sorted(event.downtime_s for event in events if event.kind == each)
+        if downtimes and downtimes[len(downtimes) // 2] >= job.recovery_target_s:
+            middle = brief_s(downtimes[len(downtimes) // 2])
+            seen = (
+                f"{kind(each)} was measured {len(downtimes)} times, half of them with a downtime of "
+                f"{middle} s or more: longer than the {job.recovery_target_s:g} s promised, whatever the size"
+            )
+            fix = (
+                f"a longer recovery_target_s, or shorten the restart (`headroom drill {name} --kind {each}`)"
+            )
+            found += problem(f"job {name}", seen, fix)
+    return found
+
+
+def attached(name: str, job: JobSettings, around: Surroundings) -> list[Finding]:
+    """What is missing, each with its fix; nothing of a job that is run here."""
+    if not job.attach:
+        return []
+    what, key = f"job {name}", f"job.{name}"
+    found = []
+    if job.executors is None:
+        seen = f"{key}.executors is not set: how many executors it has is not known, nothing is decided"
+        found += warning(what, seen, f"{key}.executors = its present number of executors")
+    if not job.copyable:
+        seen = "its program is not here: no copy can be profiled, so of no size it is known what it can do"
+        found += warning(what, seen, f"give {key}.script or {key}.build beside attach = true")
+    if around.real:
+        found += _seen(name, job, around)
+    return found
+
+
+def _seen(name: str, job: JobSettings, around: Surroundings) -> list[Finding]:
+    """Its checkpoint can be read, and its brokers are named."""
+    what, key = f"job {name}", f"job.{name}"
+    found = []
+    if around.settings.brokers.bootstrap is None:
+        seen = "it runs outside Headroom, and brokers.bootstrap is not set: only our own broker is looked at"
+        found += warning(what, seen, "brokers.bootstrap = the address of its brokers")
+    position = Checkpoint(str(job.checkpoint), job.inputs.values(), job=name).position()
+    if isinstance(position, Unknown) and job.consumer_group is None:
+        fix = f"correct it or mount it here, or name the {key}.consumer_group to which the job commits"
+        found += problem(what, position.reason.removeprefix(f"{key}.checkpoint: "), fix)
+    return found
