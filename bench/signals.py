@@ -27,7 +27,6 @@ from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.processes.processes import cpu_seconds, identify
-from profiling_jobs import plans
 from profiling_jobs.telemetry.checkpoint import KEPT
 from profiling_jobs.telemetry.observing import ExecutorReading
 
@@ -113,7 +112,7 @@ def _measure(folder: Path, embedded: EmbeddedBroker) -> Iterable[Figure]:
     with Growing(embedded.start()) as broker:
         for name, plan in jobs.plans.items():
             broker.create(name, partitions=PARTITIONS)
-            broker.commit(plans.group(plan), {(name, p): 0 for p in range(PARTITIONS)})
+            broker.commit(plan.group, {(name, p): 0 for p in range(PARTITIONS)})
         wall_s, cpu_s = [], []
         with LocalMetrics(broker, jobs, jobs, clock=lambda: now_s) as metrics:
             for _ in range(BEFORE + ROUNDS):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from .quantities import Measurement, Misuse, RecoveryEvent, Unknown, number, whole
 
@@ -44,6 +44,7 @@ class Query(Protocol):
 class Script:
     """Any PySpark script, unchanged; `{input_topic}` and the like in `args` are filled in."""
 
+    kind: ClassVar = "script"
     path: str
     args: tuple[str, ...] = ()
 
@@ -52,6 +53,7 @@ class Script:
 class Function:
     """A function `build(spark, topics) -> DataStreamWriter`, named "package.module:function"."""
 
+    kind: ClassVar = "function"
     name: str
 
 
@@ -59,6 +61,7 @@ class Function:
 class Plan:
     """One running copy of a job: the live one, or a profiling copy on scratch topics."""
 
+    schema: ClassVar = 1
     name: str
     """Unique on the deployment, for example `orders` or `orders-profile-e4`."""
     job: str

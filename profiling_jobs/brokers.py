@@ -1,20 +1,18 @@
-"""How does one talk to these Kafka brokers, from Python and from Spark?
+"""Address and security of the Kafka brokers, for kafka-python (`client`) and for Spark's connector (`spark`).
 
-One description, translated for kafka-python (`client`) and for Spark's connector (`spark`). It can be written
-down and passed on: it holds the *names* of the environment variables with the secrets, which are read when a
-client is made, and given to a driver through its environment (`environment`).
+It can be written to a file: it holds the *names* of the environment variables with the secrets. These are
+read when a client is made, and are passed to a driver in its environment (`environment`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from models.errors import Misconfigured
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MODULES = {  # mechanism -> the login module of the Java client
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -24,8 +22,9 @@ MODULES = {  # mechanism -> the login module of the Java client
 
 @dataclass(frozen=True)
 class Brokers:
-    """Where the brokers are and how they are spoken to. The keys of `[brokers]` in headroom.toml."""
+    """The keys of `[brokers]` in headroom.toml, which have been checked there."""
 
+    schema: ClassVar = 1
     bootstrap: str
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str | None = None
@@ -36,17 +35,6 @@ class Brokers:
     """PEM file of the authority that signed the brokers' certificates; none: the system's authorities."""
     ssl_certfile: str | None = None
     """PEM file with our own certificate and its unencrypted PKCS#8 key, where brokers ask for one."""
-
-    def __post_init__(self) -> None:
-        if not self.bootstrap or any(":" not in one for one in self.bootstrap.split(",")):
-            raise Misconfigured("brokers.bootstrap", f"'{self.bootstrap}' is not host:port[,host:port]")
-        if self.security_protocol not in PROTOCOLS:
-            raise Misconfigured("brokers.security_protocol", f"is none of {', '.join(PROTOCOLS)}")
-        if self._sasl and self.sasl_mechanism not in MODULES:
-            raise Misconfigured("brokers.sasl_mechanism", f"is none of {', '.join(MODULES)}")
-        for name in ("username_from", "password_from"):
-            if self._sasl and not getattr(self, name):
-                raise Misconfigured(f"brokers.{name}", f"is needed with {self.security_protocol}")
 
     def client(self, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The arguments of kafka-python's clients."""
@@ -85,22 +73,13 @@ class Brokers:
         return options
 
     def environment(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The secrets that a process which talks to the brokers needs in its environment."""
+        """The environment variables with secrets that a client of the brokers needs."""
         if not self._sasl:
             return {}
         return {
             str(name): _secret(key, name, environment)
             for key, name in (("username_from", self.username_from), ("password_from", self.password_from))
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON, without a secret in it."""
-        return {"schema": 1, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Brokers:
-        """What `to_json` has written."""
-        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
     @property
     def _sasl(self) -> bool:

@@ -1,4 +1,4 @@
-"""Is this plan one that can run, may it run beside the live job, and how is it written down?
+"""Checks of a plan: whether it can run, and whether a profiling copy may run beside the live job.
 
 A profiling copy is the same program on scratch topics. It has nothing in common with the live job except
 that it may read the same input: its outputs, its checkpoint and its consumer group are its own. `apart`
@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 from models.errors import Misconfigured, Unsafe
 from models.ports import Function, Plan, Query, Script
@@ -23,18 +21,13 @@ FILES = "files:"  # before the folder of an output that profiling_jobs/driver/ba
 PLACEHOLDER = re.compile(r"\{(input_topic|output_topic|checkpoint|brokers|input:[^{}]+|output:[^{}]+)\}")
 
 
-def group(plan: Query) -> str:
-    """The consumer group that holds the offsets of finished batches."""
-    return plan.group
-
-
 def folder_of(output: str) -> str | None:
     """The folder of an output that goes into files; None for one that is a topic."""
     return output.removeprefix(FILES) if "/" in output or output.startswith(FILES) else None
 
 
 def check(plan: Plan) -> Plan:
-    """The plan itself, or the first setting of it that cannot be."""
+    """The plan itself; Misconfigured or Unsafe names the first setting that is wrong."""
     if not JOB.fullmatch(plan.job):
         raise Misconfigured("job", f"'{plan.job}' must match {JOB.pattern}: it becomes a folder and a label")
     key = f"job.{plan.job}"
@@ -86,9 +79,9 @@ def apart(copy: Query, live: Query) -> None:
             f"{key}.checkpoint: the profiling copy {copy.name} would share {live.checkpoint} with the live "
             f"job {live.name}: give the copy a checkpoint of its own"
         )
-    if group(copy) == group(live):
+    if copy.group == live.group:
         raise Unsafe(
-            f"{key}: the profiling copy {copy.name} would commit to {group(live)}, the consumer group of the "
+            f"{key}: the profiling copy {copy.name} would commit to {live.group}, the consumer group of the "
             f"live job {live.name}: give the copy another name"
         )
 
@@ -142,25 +135,6 @@ def arguments(plan: Plan, *, brokers: str) -> list[str]:
         return plan.checkpoint if kind == "checkpoint" else brokers
 
     return [PLACEHOLDER.sub(filled, argument) for argument in plan.program.args]
-
-
-def to_json(plan: Plan) -> dict[str, Any]:
-    """Plain JSON."""
-    kind = "script" if isinstance(plan.program, Script) else "function"
-    data = asdict(plan)
-    data["program"] = {"kind": kind, **data["program"]}
-    return {"schema": 1, **data}
-
-
-def from_json(data: Mapping[str, Any]) -> Plan:
-    """What `to_json` has written."""
-    fields = {key: value for key, value in data.items() if key != "schema"}
-    program = dict(fields["program"])
-    if program.pop("kind") == "script":
-        fields["program"] = Script(program["path"], tuple(program["args"]))
-    else:
-        fields["program"] = Function(program["name"])
-    return Plan(**fields)
 
 
 def _folders(plan: Query) -> list[str]:

@@ -47,7 +47,7 @@ class Driver:
         self.orders = orders
         self._plan = orders.plan
         self._events = progress.ProgressFile(orders.folder / "progress.jsonl", incarnation=orders.incarnation)
-        self._group = GroupCommits(orders.brokers, group=plans.group(orders.plan))
+        self._group = GroupCommits(orders.brokers, group=orders.plan.group)
         self._query_ends = QueryEnds(self._group.give)
         self._attaching = threading.Lock()
         self._spark: Any = None

@@ -131,6 +131,10 @@ def of_services(brokers: BrokerSettings, spark: SparkSettings) -> Problems:
         if not re.fullmatch(r"\s*\S+:\d+\s*", address):
             told = f"{address!r} is not of the form host:port; for example localhost:9092"
             yield "brokers.bootstrap", told
+    if brokers.security_protocol.startswith("SASL_"):
+        for key in ("sasl_mechanism", "username_from", "password_from"):
+            if getattr(brokers, key) is None:
+                yield f"brokers.{key}", f"is needed with security_protocol = {brokers.security_protocol!r}"
     if spark.heartbeat_s >= spark.network_timeout_s:
         yield (
             "spark.heartbeat_s",

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from models import codec
 from models.ports import Plan
 
-from .. import plans
 from ..brokers import Brokers
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -68,8 +68,8 @@ class Orders:
             path,
             {
                 "schema": 1,
-                "plan": plans.to_json(self.plan),
-                "brokers": self.brokers.to_json(),
+                "plan": codec.to_json(self.plan),
+                "brokers": codec.to_json(self.brokers),
                 "incarnation": self.incarnation,
                 "project": str(self.project),
                 "conf": dict(self.conf),
@@ -84,8 +84,8 @@ class Orders:
         """What `write` has written."""
         data = json.loads(path.read_text())
         return cls(
-            plan=plans.from_json(data["plan"]),
-            brokers=Brokers.from_json(data["brokers"]),
+            plan=codec.from_json(Plan, data["plan"]),
+            brokers=codec.from_json(Brokers, data["brokers"]),
             folder=path.parent,
             incarnation=int(data["incarnation"]),
             project=Path(data["project"]),

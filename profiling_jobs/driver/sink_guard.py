@@ -17,7 +17,7 @@ from models.errors import Misconfigured, Unsafe
 from models.ports import Plan
 
 from .. import triggers
-from ..plans import folder_of, group, within
+from ..plans import folder_of, within
 from .batch_files import BatchFiles
 
 HARMLESS = frozenset({"console", "memory", "noop"})
@@ -90,10 +90,10 @@ class Limits:
                 "the topic from an argument, {input_topic} or {input:NAME}"
             )
         for name in ("kafka.group.id", "groupidprefix"):
-            if name in options and not options[name].startswith(group(self.plan)):
+            if name in options and not options[name].startswith(self.plan.group):
                 raise Unsafe(
                     f"{self._key}: the profiling copy reads with {name} = '{options[name]}', which may be "
-                    f"the live one: remove it, or begin it with '{group(self.plan)}'"
+                    f"the live one: remove it, or begin it with '{self.plan.group}'"
                 )
 
     def check_trigger(self, interval_s: float) -> None:

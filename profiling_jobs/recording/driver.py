@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from models import codec
 from models.errors import HeadroomError
 
 from ..brokers import Brokers
@@ -48,7 +49,7 @@ class Orders:
             {
                 "schema": 1,
                 "request": request,
-                "brokers": self.brokers.to_json(),
+                "brokers": codec.to_json(self.brokers),
                 "conf": dict(self.conf),
                 "files": self.files,
             },
@@ -62,7 +63,9 @@ class Orders:
         request = {**data["request"], "folder": Path(data["request"]["folder"])}
         if request["heads"] is not None:
             request["heads"] = {int(part): end for part, end in request["heads"].items()}
-        return cls(Request(**request), Brokers.from_json(data["brokers"]), data["conf"], int(data["files"]))
+        return cls(
+            Request(**request), codec.from_json(Brokers, data["brokers"]), data["conf"], int(data["files"])
+        )
 
 
 def copier(spark: Any, brokers: Brokers, *, topic: str, files: int) -> Any:

@@ -41,6 +41,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from models import codec
 from models.arguments import number, numbers, whole
 from models.quantities import Misuse, Unknown
 
@@ -255,7 +256,9 @@ class Replay:
         plain = {
             key: value for key, value in vars(self).items() if key not in ("schedule", "brokers", "folder")
         }
-        write_json(path, {"schema": 1, **plain, "conf": dict(self.conf), "brokers": self.brokers.to_json()})
+        write_json(
+            path, {"schema": 1, **plain, "conf": dict(self.conf), "brokers": codec.to_json(self.brokers)}
+        )
         write_json(self.folder / "schedule.json", self.schedule.to_json())
         return path
 
@@ -267,7 +270,7 @@ class Replay:
             **{
                 **data,
                 "schedule": Schedule.from_json(json.loads((path.parent / "schedule.json").read_text())),
-                "brokers": Brokers.from_json(data["brokers"]),
+                "brokers": codec.from_json(Brokers, data["brokers"]),
                 "folder": path.parent,
             }
         )

@@ -30,7 +30,6 @@ from models.errors import HeadroomError
 from models.ports import Broker, Commit, Offsets, Query
 from models.quantities import Unknown
 
-from .. import plans
 from .checkpoint import Checkpoint, Position
 
 Source = Literal["checkpoint", "group", "neither"]
@@ -167,7 +166,7 @@ class Standing:
         if needed or now_s - self._group_read_s >= GROUP_EVERY_S:
             before, self._group_read_s = self._group, now_s
             try:
-                self._group = broker.committed(plans.group(self.plan), sorted(self.topics))
+                self._group = broker.committed(self.plan.group, sorted(self.topics))
             except HeadroomError as error:
                 self._group = Unknown(str(error))
             if (

@@ -86,6 +86,11 @@ def test_a_small_file_says_what_it_says_and_the_rest_has_defaults() -> None:
         ("[jobs.clicks]", "line 8: jobs: no such section; did you mean job.NAME?"),
         ("[brokers]\nbootstrap = 'kafka'", "line 9: brokers.bootstrap: 'kafka' is not of the form host:port"),
         (
+            "[brokers]\nsecurity_protocol='SASL_SSL'\nsasl_mechanism='PLAIN'\nusername_from='U'",
+            "line 8: brokers.password_from: is needed with security_protocol = 'SASL_SSL'",
+        ),
+        ("[brokers]\nsecurity_protocol = 'TLS'", "line 9: brokers.security_protocol: must be one of PLAIN"),
+        (
             "[deployment]\nkind = 'kubernetes'",
             "line 9: deployment.kind: 'kubernetes' cannot be done yet: use 'local'",
         ),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from models import codec
 from models.errors import Misconfigured, Unsafe
 from models.ports import Function, Plan, Script
 from profiling_jobs import plans
@@ -37,7 +38,7 @@ COPY = replace(
 def test_a_plan_survives_being_written_down() -> None:
     function = replace(LIVE, program=Function("jobs.orders:build"), trigger_s=2.0, conf={"spark.x": "1"})
     for plan in (LIVE, COPY, function):
-        assert plans.from_json(json.loads(json.dumps(plans.to_json(plan)))) == plan
+        assert codec.from_json(Plan, json.loads(json.dumps(codec.to_json(plan)))) == plan
         assert plans.check(plan) is plan
 
 
@@ -81,8 +82,8 @@ def test_a_script_is_given_the_folder_of_an_output() -> None:
 
 
 def test_a_copy_has_its_own_group() -> None:
-    assert plans.group(LIVE) == "headroom.orders"
-    assert plans.group(COPY) == "headroom.orders-profile-e4"
+    assert LIVE.group == "headroom.orders"
+    assert COPY.group == "headroom.orders-profile-e4"
 
 
 def test_a_copy_on_scratch_topics_may_run_beside_the_live_job() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from models import codec
 from models.errors import Misconfigured, Unsafe
 from models.ports import Plan
 from models.quantities import executors
@@ -46,13 +47,13 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {"schema": 1, **self.__dict__, "plan": plans.to_json(self.plan)}
+        return {"schema": 1, **self.__dict__, "plan": codec.to_json(self.plan)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Record:
         """What `to_json` has written."""
         own = {key: value for key, value in data.items() if key not in ("schema", "plan")}
-        return cls(plans.from_json(data["plan"]), **own)
+        return cls(codec.from_json(Plan, data["plan"]), **own)
 
 
 class Records:
