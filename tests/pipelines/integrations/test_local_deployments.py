@@ -473,7 +473,7 @@ def test_a_job_that_has_failed_is_launched_anew_with_what_was_corrected(
     def launch(conf: str, topic: str) -> Any:
         text = f'[job.stub]\nbuild = "a:b"\ninputs = {{events = "{topic}"}}\nconf = {{stub = "{conf}"}}\n'
         means = SimpleNamespace(
-            world=SimpleNamespace(deployments=local, own_topics=False),
+            world=SimpleNamespace(deployments=local, own_topics=False, kind="simulated"),
             job=lambda order: loading.parse(text, environment={}).jobs[order.job],
             folder=owner.folder,
             clock=lambda order: SimpleNamespace(now_s=time.time, sleep=lambda seconds: time.sleep(0.05)),
