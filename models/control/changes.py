@@ -1,4 +1,4 @@
-"""Did our change take effect, is the job healthy again, and did it help? If not: back, once.
+"""Our changes of the size: ordered, begun late, refused or withdrawn, then verified or rolled back.
 
     took effect   declared size and live executors equal the target within take_effect_s; it is still declared
     healthy       something was committed since, and
@@ -7,16 +7,14 @@
     helped        judged only if the job was saturated before and is still saturated after it has settled:
                   mean throughput − throughput before ≥ effective_share · (T(to) − T(before))
 
-Growing lag after growing is no failure of the change: the load may have risen, and fewer executors would be
-worse. What fails is taken back to the size before, and put in quarantine with everything beyond it, because
-a cluster without room for five executors has none for six. A rollback or a pin that fails is not taken back:
-then a person is called.
+Lag that grows after growing is no failure of the change: the load may have risen, and fewer executors would
+be worse. What fails is rolled back, and put in quarantine with everything beyond it, because a cluster
+without room for five executors has none for six. A rollback or a pin that fails is not rolled back: an alarm
+asks for a person.
 
-What became of a change that was ordered? Whoever carries it out tells control before the next tick.
-
-A change is ordered by one tick and carried out later, by somebody else: it may begin late, be refused, or
-never begin because people have forbidden it meanwhile. What was never begun has not failed and teaches
-nothing; what began late is measured from when it began.
+A change is ordered by one tick and carried out later by another process: it may begin late, be refused, or
+never begin because people have forbidden it meanwhile (`begun`, `refused`, `withdrawn`). What was never begun
+has not failed and teaches nothing; what began late is measured from when it began.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ def withdrawn(state: State) -> State:
 
 
 def _its_incident(state: State) -> Incident | None:
-    """What the change itself has begun, as long as no failure has taken its place."""
+    """The rescale that the change has begun, as long as no failure has replaced it."""
     incident, change = state.recovering, state.change
     if incident is None or change is None or incident.kind not in RESCALE_KINDS:
         return None
@@ -266,7 +264,7 @@ def _fail(state: State, seen: Seen, change: Change, problem: str, *, works: int 
 
 
 def _look_again(state: State, seen: Seen, change: Change) -> State:
-    """A failed rollback or pin is over when it works after all, or when somebody says `resume`."""
+    """A failed rollback or pin is over when it works after all, or at a `resume`."""
     if change.origin in ROLLED_BACK:
         return state
     resumed = state.directives.resumed_at_s > change.at_s

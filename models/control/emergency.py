@@ -1,10 +1,10 @@
-"""Is help needed before the recovery is over, and how many executors?
+"""Help during a recovery: a larger size, where the job would not be back in time or falls further behind.
 
     end(s) = elapsed + rescale + (lag + rescale · arrival) / (T(s) − arrival)      inf if T(s) ≤ arrival
 
 with rescale = 0 for the present size. Help is needed if end(present) misses the target, or if lag still grows
 although the job commits again; then the smallest size that keeps the target is taken, or, if none does, the
-smallest within a tenth of the fastest. While nothing is committed, executors are not what is missing.
+smallest within a tenth of the fastest. While nothing is committed, more executors would not help.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""What has the live job just shown about its capacity?
-
-A *steady* stretch — lag in its band throughout, nothing changing — shows that this load is sustained: a lower
-bound. In a *saturated* stretch there was more to do than could be done from the first tick to the last, so
-throughput is the capacity, with the standard error of its ticks. A job below `busy_share` of its hottest
-worker is not saturated but rate-limited or waiting. Nothing is measured during a failure, a recovery or a
-change, nor before the job has settled from one; a day yields at most 86 400 / learn_every_s of each sort.
-
-What does this tick show, and may anything be concluded from it?
+"""Judge what one tick observed, and learn capacity from stretches of ticks.
 
     lag_s = lag_records / arrival      seconds of input; with no input, seconds of work at T(s)
     band  = 1.25 · the largest healthy lag_s of the last ten minutes, at least two triggers, at most max_lag_s
 
 The arrival rate is its mean over the last five minutes, so that a burst does not make the lag look short.
+
+A *steady* stretch (lag in its band throughout, nothing changing) shows that this load is sustained: a lower
+bound of the capacity. In a *saturated* stretch there was more work than could be done from the first tick to
+the last, so throughput is the capacity, with the standard error of its ticks. A job whose hottest worker is
+below `busy_share` is not saturated but rate-limited or waiting. Nothing is measured during a failure, a
+recovery or a change, nor before the job has settled; a day yields at most 86 400 / learn_every_s of each.
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
-"""When did it fail, when did it work again, and when was it over?
-
-Where the commits of each interval are known, the longest gap between two of them is the downtime. Otherwise,
-on the grid of ticks, the failure is placed by the input that was left lying since the tick before,
-
-    failed_at = now − (lag − lag before) / arrival      not before the tick before,
-
-the first commit afterwards by the work that was done since, and the end by the straight line through the two
-ticks between which lag came back into its band. These are good to a part of an interval; drills, which sample
-several times a second, measure the same things by the second.
-
-Without input Spark commits nothing: then a job with all of its executors has recovered, and nobody can say
-when. Nothing is learnt from that, nor from a recovery during which nobody was watching.
-
-Has something failed?
+"""Failures and recoveries: noticed by their symptoms, followed until the lag is back in its band.
 
 A failure shows as a new run id (driver_kill), as fewer executors alive than before (executor_kill), or as a
 gap between commits beyond its bound while there is work (driver_freeze when the driver no longer says how
 many executors it has, executor_freeze otherwise). A failure that we injected is noticed at once and keeps its
 own name. A size that changes without us is a rescale: live_out or live_in, restart_out or restart_in with a
-new run id. Where only commits are seen its owner has told us of it some time later, and it is no event.
+new run id. For an attached job a change of `executors` is no event: it was declared at some later time.
 
     bound of the gap = longest_commit_gap_s + the seconds of work that waited when the last batch began
 
 because a batch that holds a backlog is long without anything being wrong.
+
+Where the commits of each interval are known, the longest gap between two of them is the downtime. Otherwise,
+on the grid of ticks, the failure is placed by the input that was not processed since the tick before,
+
+    failed_at = now − (lag − lag before) / arrival      not before the tick before,
+
+the first commit afterwards by the work that was done since, and the end by the straight line through the two
+ticks between which lag came back into its band. These are accurate to a part of an interval; drills sample
+several times a second and measure the same things by the second.
+
+Without input Spark commits nothing: a job with all of its executors has then recovered at an unknown moment.
+Nothing is learnt from that, nor from a recovery during which the job was not observed.
 """
 
 from __future__ import annotations
@@ -178,7 +176,7 @@ def begin(
     if state.settings.only_commits:
         spoilt = "only its commits are seen: what failed is not known"
     elif isinstance(previous, Unknown) or seen.now - previous.at_s > state.settings.longest_gap_s:
-        spoilt = "nobody was watching just before it"
+        spoilt = "the job was not observed just before it"
     elif isinstance(lag_before_s, Unknown):
         spoilt = "the lag before it is unknown"
     elif lag_before_s > seen.band_s:
@@ -196,7 +194,7 @@ def begin(
 
 
 def failed_at_s(state: State, seen: Seen, kind: str) -> float:
-    """When it failed, as far as can be told; not before the newest tick at which nothing waited for it."""
+    """When it failed, as far as is known; not before the newest tick at which nothing waited for it."""
     return max(_failed_at_s(state, seen, kind), state.idle_until_s)
 
 
@@ -231,7 +229,7 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     at_s, away_s = seen.observation.at_s, _away_s(seen)
     incident = replace(incident, first_commit_at_s=_first_commit_at_s(state, seen, incident))
     if away_s > state.settings.longest_gap_s:
-        incident = _spoilt(incident, f"nobody was watching for {away_s:.0f} s of it")
+        incident = _spoilt(incident, f"the job was not observed for {away_s:.0f} s of it")
     if isinstance(incident.first_commit_at_s, Unknown) and seen.idle:
         incident = _spoilt(incident, "there was nothing to do: when it worked again cannot be seen")
         if _all_alive(seen) and state.change is None:
@@ -372,5 +370,5 @@ def _back_at_s(state: State, incident: Incident) -> float:
         share = (lags[k - 1] - incident.band_s) / (lags[k - 1] - lags[k])
         back_at_s = times[k - 1] + share * (times[k] - times[k - 1])
     elif math.isfinite(back_at_s) and times[k] - incident.first_commit_at_s < state.settings.longest_gap_s:
-        back_at_s = (incident.first_commit_at_s + times[k]) / 2.0  # nobody saw lag outside its band
+        back_at_s = (incident.first_commit_at_s + times[k]) / 2.0  # lag was never seen outside its band
     return max(back_at_s, incident.first_commit_at_s)

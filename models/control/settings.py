@@ -1,7 +1,7 @@
-"""What was agreed for this job: the promise, the bounds, and how patient control is. Read once, then fixed.
+"""Control settings of one job: the promise, the bounds, and how patient control is.
 
-`interval_s` is E, the time between two ticks. The defaults suit a live rescale that costs one slow batch;
-for a job that is restarted at every change, longer windows and cool-downs pay.
+`interval_s` is E, the time between two ticks. The defaults suit a live rescale that costs one slow batch; for
+a job that is restarted at every change, use longer windows and cool-downs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Settings:
     mode: Mode = "recommend"
     path: Path = "live"
     only_commits: bool = False
-    """Of a job that somebody else runs only its commits are seen. Neither which failure it was can be told
-    nor when and how its size was changed: it is lived through, and nothing is learnt of it."""
+    """An attached job shows its commits only: neither the kind of a failure nor the time and way of a change
+    of its size is known. Recoveries are followed, but nothing is learnt from them."""
     interval_s: float = 60.0  # Daedalus' loop
     models: Models = NO_MODELS
     decide: Decider = by_optimise
@@ -42,7 +42,7 @@ class Settings:
     latency_bound_ms: float | None = None
     seed: int = 0
 
-    # When is what was read too old, or too little?
+    # When what was read is too old, or too little
     stale_after_s: float = 120.0  # two intervals: one may be lost (judgement)
     missing_for_s: float = (
         300.0  # as long as HPA looks back before it shrinks; a broker restart is over by then

@@ -1,16 +1,7 @@
-"""What does control remember between two ticks? Values only, written as JSON after every tick.
+"""Control's memory of one job between two ticks: plain values, written as JSON after every tick.
 
-Settings and models are not part of the memory: they are handed in anew at every tick, so that a promoted
-model or an edited limit counts from the next tick on.
-
-To which size may the job shrink? To the largest recommendation of the last `window_s` seconds.
-
-Scale-in target at t = max{ v_i : t − window_s ≤ t_i ≤ t }, once the window is covered without a gap. Bursts
-that come back inside the window then cost nothing, and a shrinking load is followed one window later.
-
-What have people ordered? Rows of the store, read before every tick and handed in with `with_directives`.
-
-They outrank every decision, in this order: pause, foreign edit, pin, blackout, then the mode of the job.
+Settings, models and directives are not part of it: they are handed in at every tick, so that a promoted model
+or an edited limit counts from the next tick on.
 """
 
 from __future__ import annotations
@@ -106,14 +97,14 @@ NO_MARK = Unknown("the deployment carries no mark of ours that could be read")
 
 @dataclass(frozen=True)
 class Directives:
-    """Everything that people and windows say about one job at one moment."""
+    """What people, blackouts and drills say about one job at one moment."""
 
     pause: Pause | None = None
     pin: Pin | None = None
     blackout: Blackout | None = None
     foreign_edit: bool | Unknown = NO_MARK
     """True: the declared size is not ours. False: it still carries our mark, so that a job which came back
-    with another size is put right. Unknown: any size we did not set is taken for somebody else's."""
+    with another size is put right. Unknown: any size that we did not set counts as set by others."""
     resumed_at_s: float = -math.inf
     """The newest `resume`; it ends a foreign-edit hold, a quarantine and a failed rollback older than it."""
     injected: Injected | None = None
@@ -159,7 +150,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Incident:
-    """A failure or a rescale that is being lived through: `kind` is spelled as in models.quantities."""
+    """A failure or a rescale under way: `kind` is spelled as in models.quantities."""
 
     kind: str
     scale_out: int
@@ -173,7 +164,7 @@ class Incident:
     spoilt: str = ""
     """Why nothing can be learnt from it, if so."""
     given_up: bool = False
-    """It has been recorded as never over, and is still waited for."""
+    """It was recorded as never over; control still waits for its end."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +217,7 @@ class Quarantine:
 
 @dataclass(frozen=True)
 class ForeignEdit:
-    """Somebody else set the size: it is theirs until `resume`."""
+    """A size that others have set: it is not touched until `resume`."""
 
     since_s: float
     found: int
@@ -290,7 +281,7 @@ class State:
 
     @property
     def expected(self) -> tuple[int, ...]:
-        """The sizes that may be declared if nobody but us has set one; none before we have."""
+        """The declared sizes that our own changes explain; empty before the first."""
         if isinstance(self.applied, Unknown):
             return ()
         if self.change is None or math.isfinite(self.change.took_effect_at_s):

@@ -210,7 +210,7 @@ def _until(until_s: float, now: float) -> str:
 
 
 def _blind(state: State, seen: Seen) -> Hold | Scale:
-    """Nothing may be concluded: hold, or take the size somebody has set for this case."""
+    """Nothing may be concluded: hold, or take the emergency size if one is set."""
     settings, size = state.settings, seen.observation.scale_out
     why = seen.unusable or f"missing: {', '.join(seen.missing)}"
     emergency = settings.emergency_scale_out

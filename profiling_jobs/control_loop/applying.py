@@ -1,6 +1,6 @@
 """Apply an ordered change of the size exactly once, and follow what became of it.
 
-`apply` carries the change out, whoever calls it, however often, and whatever dies in the middle:
+`apply` carries the change out, however often it is called and whatever dies in the middle:
 
     is it still ordered?          the control state holds the change, or a newer one has taken its place
     is it forbidden meanwhile?    pause, blackout, mode: then it is left alone

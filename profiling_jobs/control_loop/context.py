@@ -46,7 +46,7 @@ class InCharge:
 
     @property
     def forecaster_version(self) -> int:
-        """A new one is told from the old one by it."""
+        """Distinguishes a new forecaster from the old one."""
         return self.versions.get("workload", 0)
 
     @property

@@ -1,8 +1,7 @@
-"""What is written down of one evaluation of one job, so that it can be explained, plotted and replayed?
+"""The record of one evaluation, from which it can be explained, plotted and replayed.
 
-An `Evaluation` is what `Store.record_evaluation` keeps, one per job and interval: plain JSON, numbers to
-five digits (noise does not compress), never a forecast's paths. Wherever a value could not be told, there
-stands `{"unknown": reason}` instead of it.
+`Store.record_evaluation` keeps one per job and interval: plain JSON, numbers to five digits (noise does not
+compress), never a forecast's paths. A value that was not known is `{"unknown": reason}`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Evaluation:
     at_s: float
     """When it was evaluated."""
     interval: int
-    """⌊at_s / interval_s⌋: an interval is evaluated once, whoever asks and how often."""
+    """⌊at_s / interval_s⌋: an interval is evaluated once, however often it is asked for."""
     interval_s: float
     """E."""
     mode: str
@@ -48,7 +47,7 @@ class Evaluation:
     rollback or reassert), `reason`, `at_s` (when it was ordered), `key` (names the attempt: one run each).
     It comes again, with another key, until it is carried out or withdrawn, so that a lost run is replaced."""
     alarms: Sequence[str] = ()
-    """Somebody has to look at this. The same trouble is told again after half an hour only."""
+    """Problems that a person has to look at, each again after half an hour only."""
     learnt: Sequence[Json] = ()
     """Facts for the models, as `fact_to_json` writes them; also kept as measurements and events."""
     observation: Json = field(default_factory=dict)
@@ -93,18 +92,18 @@ class Evaluation:
     promise: Json = field(default_factory=dict)
     """`target_s` and `confidence`."""
     recovering: Json | None = None
-    """A failure or change that is lived through: `kind`, `failed_at_s`, `why`."""
+    """The recovery under way: `kind`, `failed_at_s`, `why`."""
     change: Json | None = None
     """A change that is not verified yet: `origin`, `before`, `to`, `at_s`, `problem` ("" without one)."""
     foreign: Json | None = None
-    """A size that somebody else has set: `since_s`, `found`, `ours`."""
+    """A size that others have set: `since_s`, `found`, `ours`."""
     reassert: Json | None = None
     """The job came back with another size than the one we had verified: `found`, `ours`. It is brought back
     at once, or as soon as nothing that outranks it stands in the way."""
     quarantined: Sequence[Json] = ()
     """Sizes that did not work: `scale_out`, `direction` (out: and more; in: and fewer), `until_s`, `why`."""
     attached: bool = False
-    """Somebody else runs it: only its offsets and commits are seen, and nothing is ever changed here."""
+    """An attached job: only its offsets and commits are seen, and nothing is ever changed."""
     trouble: Sequence[str] = ()
     """What could not be read or done at this tick, also where it is no reason for an alarm."""
 

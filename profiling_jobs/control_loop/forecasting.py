@@ -32,7 +32,7 @@ from models.workload.forecaster import naive_forecaster
 from ..telemetry.timeline import Timeline
 from .context import InCharge
 
-MOST_CELLS = 2880  # judgement: a day at 30 s; enough to see what the champion is told after a restart
+MOST_CELLS = 2880  # judgement: a day at 30 s; enough to see what the champion is updated with after a restart
 AHEAD = 2  # cells; judgement: a clock that is kept in step is not set back by so much
 DIGITS = 6  # of a rate; its noise is far larger
 FIT_STEPS_S = (10.0, 20.0, 30.0, 60.0)
@@ -166,7 +166,7 @@ class Scoring:
     issued: tuple[tuple[str, Issued], ...] = ()
     """Who made it, and the forecast, oldest first."""
     misses: int = 0
-    """In a row, of whoever was champion, each horizon counted once."""
+    """In a row, over successive champions, each horizon counted once."""
     counted_until_s: float = -math.inf
     instead: str = ""
     """Why the best naive forecast is in charge, if it is."""
@@ -290,7 +290,7 @@ def foresee(
     if isinstance(charge, Unknown) or isinstance(champion, Unknown):
         assert isinstance(champion, Unknown)
         asked_s = now_s // ASK_AGAIN_S * ASK_AGAIN_S
-        # A fit that is asked for earlier fails, and shows a failed run to whoever starts for the first time.
+        # A fit that is asked for earlier fails, and a first start would show a failed run.
         fits = rates.known_s > FEWEST_RATES * forecast_step_s(horizon_s)
         requests = (_refit(champion.reason, since_s=asked_s),) if fits else ()
         return Foreseen(champion, scoring, {"unknown": champion.reason}, requests)

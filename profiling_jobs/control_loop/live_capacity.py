@@ -1,16 +1,11 @@
-"""What does the running job say about its capacity, beside what profiling says?
+"""The capacity that the running job shows, and its disagreement with the profile.
 
-The online capacity learns from every tick in which nothing was wrong: no failure, no change, all executors
-there and the job settled. A decision then takes both into account (`models.capacity.online`).
+`LiveCapacity` corrects the profile by what the running executors show (`OnlineCapacity`), which learns from
+every tick without a failure or a change in which all executors are there and the job has settled.
 
-Does the running job still have the capacity that profiling found, and which size should be measured again?
-
-Compared at the size the job runs at: where the 90 % intervals of the profile and of the running workers have
-not touched for half an hour, the profile is out of date, and exactly that size is asked for. So it is where
-control has caught the models in the act: the job fell behind although they said that its size fits.
-
-Half an hour at one size, tick after tick: of a time in which nothing could be compared nobody can say that
-the two disagreed.
+`CapacityDrift` compares both at the size the job runs with. Where their 90 % intervals have not touched for
+half an hour, tick after tick at one size, the profile is out of date and that size is to be measured again;
+so it is where the job fell behind although the models said that its size fits.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ _UNREAD = (
 
 
 def nothing_learnt() -> OnlineCapacity:
-    """The online capacity of a job nobody has watched yet.
+    """The online capacity before the first tick.
 
     Without the prior through the origin: each batch costs its executors something beside its records, so that
     they are at work for three quarters of their time at a tenth of their load (measured, `bench.real online`:
@@ -141,7 +141,7 @@ def recall(store: Store, job: str, settings: control.Settings) -> Memory:
 
 
 def save(store: Store, job: str, memory: Memory, *, expected_epoch: int | None) -> bool:
-    """False when somebody else was faster; nothing is written then."""
+    """False, and nothing is written, when another process has saved a newer epoch."""
     return store.save_control(
         Control(job, memory.epoch or 0, memory.to_json()), expected_epoch=expected_epoch
     )
