@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -39,22 +41,9 @@ def student_quantiles(probabilities: Array, *, degrees: float) -> Array:
     return result
 
 
-_NORMAL_95 = 1.6448536269514722
-
-
+@functools.lru_cache(maxsize=4096)
 def quantile_95(degrees: float) -> float:
-    """The 95 % quantile of Student's t, so that ± this many standard errors hold 90 %; exact for 1, 2, ∞."""
-    if degrees <= 1.0:
-        return math.tan(0.45 * math.pi)
-    if degrees <= 2.0:
-        exact_2 = 0.9 / math.sqrt(0.5 * 0.95 * 0.05 * 4.0)
-        return exact_2 + (math.tan(0.45 * math.pi) - exact_2) * (2.0 / degrees - 1.0)
-    # Cornish–Fisher (Abramowitz & Stegun 26.7.5): within 0.5 % from 2 degrees of freedom on.
-    z = _NORMAL_95
-    terms = (
-        (z**3 + z) / 4.0,
-        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
-        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
-        (79.0 * z**9 + 776.0 * z**7 + 1482.0 * z**5 - 1920.0 * z**3 - 945.0 * z) / 92160.0,
-    )
-    return z + sum(g / degrees ** (i + 1) for i, g in enumerate(terms))
+    """The 95 % quantile, so that ± this many standard errors cover 90 %; below 1 degree as for 1."""
+    if math.isinf(degrees):
+        return NormalDist().inv_cdf(0.95)
+    return float(student_quantiles(np.array([0.95]), degrees=max(1.0, degrees))[0])

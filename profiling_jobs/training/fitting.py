@@ -30,6 +30,7 @@ from models.downtime import DowntimeModel
 from models.latency import FEWEST_POINTS, LatencyModel
 from models.quantities import Interval, Measurement, Misuse, RecoveryEvent, Unknown
 from models.series import Grid
+from models.student_t import quantile_95
 from models.workload import Forecaster, fit_forecast
 from models.workload.forecaster import naive_forecaster
 
@@ -39,7 +40,6 @@ from .model_documents import document, training
 from .training_data import Measured
 
 MOST = 60  # judgement: left out one by one, evenly spread; more only take time
-NORMAL_95 = 1.645
 FEWEST_OF_A_KIND = 3  # judgement: with one of two left out, the prior would be tested
 HORIZONS = 4  # judgement: as many as the back-test asks for
 
@@ -151,7 +151,7 @@ def _near(one: Measurement, found: Interval) -> bool:
     away = math.log(one.throughput_rps / found.mid)
     side = math.log(found.high / found.mid) if away > 0 else math.log(found.mid / found.low)
     own = NOISE if one.standard_error_rps is None else one.standard_error_rps / one.throughput_rps
-    return abs(away) <= math.hypot(side, NORMAL_95 * max(own, NOISE))
+    return abs(away) <= math.hypot(side, quantile_95(math.inf) * max(own, NOISE))
 
 
 def _spread(values: Sequence[T]) -> Sequence[T]:

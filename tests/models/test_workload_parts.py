@@ -9,8 +9,8 @@ from models import codec
 from models.series import recurrence, recurs
 from models.workload.arima import Arima, Recursion, orders
 from models.workload.backtest import Plan, Trial, choose, plan, run
-from models.workload.bands import peak, spread
 from models.workload.fitting import fit_variants, refit
+from models.workload.forecaster import peak_of, spread_of
 from models.workload.fourier import NO_CURVE, Fourier, fit_curve
 from models.workload.naive import LastValue, RecentMedian, SeasonalNaive
 
@@ -320,10 +320,10 @@ def test_the_peak_is_covered_as_often_as_stated():
     inside = 0
     for _ in range(150):
         history = 100 + random.normal(size=600)
-        errors = spread(
+        errors = spread_of(
             run(RecentMedian(window=40), history, where), where, horizon=20, history=history, seed=0
         )
         mid = np.full(20, 100.0)
-        held = peak(errors, errors.paths(mid), mid)
+        held = peak_of(errors, errors.paths(mid), mid)
         inside += held.low <= (100 + random.normal(size=20)).max() <= held.high
     assert 0.82 <= inside / 150 <= 0.97

@@ -12,8 +12,7 @@ from models.promise import Promise
 from models.quantities import Unknown
 from models.workload import Forecast, Forecaster
 from models.workload.arima import Arima, Recursion
-from models.workload.bands import Spread
-from models.workload.forecaster import naive_forecaster
+from models.workload.forecaster import Spread, naive_forecaster
 from profiling_jobs.control_loop.context import InCharge
 from profiling_jobs.control_loop.forecasting import Foreseen, Rates, Scoring, foresee
 
