@@ -1,1 +1,1 @@
-"""What will this job need? Pure models: numbers in, frozen values out, no clock and no I/O."""
+"""Pure models: numbers in, frozen values out, no clock and no I/O."""

@@ -1,4 +1,4 @@
-"""Can this argument be used? One clear error that names it, before any number is computed."""
+"""Checks of array arguments; `Misuse` names the argument that cannot be used."""
 
 from __future__ import annotations
 

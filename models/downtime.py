@@ -1,4 +1,4 @@
-"""How long will the job be down, from a failure or a change of ours to its first new commit?
+"""Downtime per kind of event, from a failure or rescale to the first new commit.
 
 Learnt per kind of event as a distribution. With y = log(D + 1 s) normal among the events of one kind, and a
 prior that is worth κ₀ events on its mean μ₀ and ν₀ events on its spread σ₀ (normal–inverse-gamma), n events
@@ -6,8 +6,8 @@ with mean ȳ and squared deviations S give the next one a Student-t with ν = ν
 
     μ = (κ₀ μ₀ + n ȳ) / (κ₀ + n),    scale² = (1 + 1/(κ₀ + n)) · (ν₀ σ₀² + S + κ₀ n (ȳ − μ₀)²/(κ₀ + n)) / ν
 
-so few events are shrunk to the prior, and many speak for themselves. A prior that the events contradict gives
-way: where z² = (ȳ − μ₀)²/(σ₀² (1/κ₀ + 1/n)) exceeds Z², its weight κ₀ is cut to κ₀ Z²/z². The 1 s keeps a
+so few events are shrunk to the prior, and many outweigh it. A prior that the events contradict loses weight:
+where z² = (ȳ − μ₀)²/(σ₀² (1/κ₀ + 1/n)) exceeds Z², its weight κ₀ is cut to κ₀ Z²/z². The 1 s keeps a
 downtime of zero a value. An event after which the job never came back (downtime inf) leaves the distribution
 a share of inf, lost/(n + lost + 1): no scale-out can promise that away.
 
@@ -15,12 +15,9 @@ Spark's batch form wants the time to the START of the first batch: `models.recov
 converts, with the load, capacity and overhead at hand. Events whose downtime is known count even if recovery
 is not (inf).
 
-How long is a job down, before anything of its own was measured?
-
-One prior per kind of event, log-normal in D + 1 s: a typical value, how much events of one job differ, and
-how many events each of the two is worth. Where Spark's own settings decide (nobody misses a frozen executor
-before the heartbeat time-out), the prior is a function of them. Downtime is from the failure to the first new
-commit.
+**Priors.** One per kind of event, log-normal in D + 1 s: a typical value, the spread between events of one
+job, and the number of events that each of the two is worth. Where Spark's settings decide (a frozen
+executor is noticed only after the heartbeat time-out), the prior is a function of them.
 
 "Measured" below: one machine, standalone and Kubernetes, 1 ms per record, batches of 1–2 s.
 """
@@ -59,7 +56,7 @@ and one of 0.7 in some 80 % after three events: that is what shrinking costs."""
 
 @dataclass(frozen=True)
 class DowntimePrior:
-    """What is believed of one kind of event; `spread` is the standard deviation of log(D + 1 s)."""
+    """Prior of one kind of event; `spread` is the standard deviation of log(D + 1 s)."""
 
     typical_s: float
     spread: float
@@ -76,7 +73,7 @@ class DowntimePrior:
 def downtime_priors(
     *, heartbeat_timeout_s: float = SPARK_HEARTBEAT_TIMEOUT_S, cold_start_s: float = COLD_START_S
 ) -> Mapping[str, DowntimePrior]:
-    """How long is a job down by kind of event, given when silence is noticed and what a cold start takes?"""
+    """Priors of all kinds of event, from the heartbeat time-out and the duration of a cold start."""
     silence = number("heartbeat_timeout_s", heartbeat_timeout_s, at_least=0.0)
     cold = number("cold_start_s", cold_start_s, at_least=0.0)
     typical_and_spread = {
@@ -111,7 +108,7 @@ SHIFT_S = 1.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What the events of one kind have shown: mean and squared deviations of y, how many never came back."""
+    """Observed events of one kind: mean and squared deviations of y, and the events without recovery."""
 
     returned: int = 0
     mean: float = 0.0
@@ -125,7 +122,7 @@ class Seen:
         whole("Seen.lost", self.lost, at_least=0)
 
     def plus(self, downtime_s: float) -> Seen:
-        """One event more (Welford)."""
+        """With one more event (Welford)."""
         if math.isinf(downtime_s):
             return Seen(self.returned, self.mean, self.squares, self.lost + 1)
         y = math.log(downtime_s + SHIFT_S)
@@ -157,7 +154,7 @@ class DowntimeModel:
         return cls(priors={} if priors is None else priors).with_events(events)
 
     def with_events(self, events: Iterable[RecoveryEvent]) -> DowntimeModel:
-        """The model after these events, too."""
+        """The model with these events added."""
         seen = dict(self.seen)
         for event in events:
             if not isinstance(event, RecoveryEvent):
@@ -170,12 +167,12 @@ class DowntimeModel:
         return self.with_events([event])
 
     def events(self, kind: str) -> int:
-        """How many events of this kind has the model learnt from?"""
+        """Number of observed events of this kind."""
         seen = self.seen.get(_known("kind", kind), Seen())
         return seen.returned + seen.lost
 
     def lost_share(self, kind: str) -> float:
-        """How likely does the job not come back at all?"""
+        """Probability that the job does not recover at all."""
         seen = self.seen.get(_known("kind", kind), Seen())
         return seen.lost / (seen.returned + seen.lost + 1.0)
 
@@ -194,7 +191,7 @@ class DowntimeModel:
         return np.where(p < back, np.maximum(finite, 0.0), np.inf)
 
     def interval(self, kind: str, *, confidence: float = 0.9) -> Interval:
-        """Between what and what will the downtime of the next event be?"""
+        """Downtime of the next event."""
         c = number("confidence", confidence, above=0.0, at_most=0.9999)
         low, mid, high = self.quantiles(kind, [(1.0 - c) / 2.0, 0.5, (1.0 + c) / 2.0])
         return Interval(float(low), float(mid), float(high), c)
@@ -202,8 +199,8 @@ class DowntimeModel:
     def samples(self, kind: str, *, paths: int, seed: int) -> Array:
         """Downtimes of `paths` possible events, the same for the same (kind, paths, seed).
 
-        Evenly spaced quantiles in shuffled order: no luck in the tails, so that a decision taken again on the
-        same facts is the same, and independent between kinds.
+        Evenly spaced quantiles in shuffled order, so that a decision on the same facts is the same;
+        independent between kinds.
         """
         count = whole("paths", paths)
         stream = [whole("seed", seed, at_least=0), zlib.crc32(_known("kind", kind).encode())]
@@ -211,7 +208,7 @@ class DowntimeModel:
         return np.random.default_rng(stream).permutation(self.quantiles(kind, levels))
 
     def describe(self, kind: str) -> str:
-        """One line for a human: what is believed of this kind, and how much of it was measured."""
+        """One line for people: the downtime of this kind, and how much of it was measured."""
         interval, count, lost = self.interval(kind), self.events(kind), self.seen.get(kind, Seen()).lost
         learnt = f"learnt from {count} event{'s' * (count != 1)}" if count else "no event seen, prior only"
         never = f", {lost} of them without return" if lost else ""

@@ -1,4 +1,4 @@
-"""What went wrong, and what does the reader do next?
+"""Errors with a message for people: what is wrong and what to do next.
 
 Three kinds, told apart by what has to happen: nothing (try again), a refusal, a change of settings.
 A message ends with the fix. Adapters chain the cause with `from`.

@@ -1,22 +1,20 @@
-"""How late will records be at this scale-out and rate, and is that normal for this job?
+"""Latency model: predicted p95 latency at a scale-out and rate, and whether that is normal for the job.
 
-`models.latency` says which measured latencies are normal. Then, with u = rate / T(s) the utilisation,
+Two clusters of the measured latencies say which are normal. Then, with u = rate / T(s) the utilisation,
 
     ln latency ≈ h(u) + β · ln s,    h rising (isotonic, linear between its knots),  β ≤ 0
 
 β is learnt from the normal points, and only when it is clearly there: at equal utilisation a larger job waits
 less, because one free worker is easier to find. So latency never falls with the rate and never rises with s.
 
-A prediction is normal when it is no later than the latest latency that was normal: what lies between the two
-clusters was never seen, and a wrong "normal" breaks a promise where a wrong "abnormal" costs an executor.
-Overload that nobody measured is never normal: above the upper end of the capacity's interval it is abnormal,
+A prediction is normal if it is at most the largest normal latency: values between the two clusters were never
+observed, and a wrong "normal" breaks a promise where a wrong "abnormal" costs an executor. Overload that was
+not measured is never normal: above the upper end of the capacity's interval it is abnormal,
 and between the highest measured utilisation and that it is unknown.
 
-Which of these latencies are normal for the job, and which are not?
-
-y = ln latency, q its lower quartile (so that up to three quarters may be abnormal), and everything later than
-`LATEST` times q counts as that late: how hopeless a point is says nothing about where the others stop.
-The sorted points are cut in two where the sum of squares between the parts is largest,
+**Clusters.** With y = ln latency and q its lower quartile (so that up to three quarters may be abnormal),
+values above `LATEST` times q are cut to that, because the size of an outlier says nothing about the other
+points. The sorted points are cut in two where the sum of squares between the parts is largest,
 
     k · (n − k) / n · (ȳ₂ − ȳ₁)²
 
@@ -25,7 +23,7 @@ which is the exact two-means split of one dimension. With m₁, m₂ the medians
     m₂ − m₁ ≥ ln FACTOR_APART   and   m₂ − m₁ ≥ SPREADS_APART · 1.4826 · median |y − own median|
 
 (the second on the robust scale: where latencies wander by themselves it takes more), and if the
-lower part is no stray reading: `NORMAL_SHARE` of the points and at least three, or half of fewer than six.
+lower part is not a stray reading: `NORMAL_SHARE` of the points and at least three, or half of fewer than six.
 When no cut counts, one cluster is empty and every latency is normal.
 """
 
@@ -59,7 +57,7 @@ class Clusters:
     """Infinite when every latency is normal; both are then."""
 
     def is_normal(self, latency_ms: float) -> bool:
-        """In which cluster is a latency that was measured: the nearer of the two edges, by factors."""
+        """Whether a measured latency is normal: by the nearer of the two edges, as a ratio."""
         if math.isinf(self.normal_up_to_ms):
             return True
         y, low, high = (
@@ -72,7 +70,7 @@ ALL_NORMAL = Clusters(math.inf, math.inf)
 
 
 def two_clusters(latencies_ms: object) -> Clusters:
-    """Which latencies are normal and which are not?"""
+    """The two clusters of these latencies."""
     latency = np.sort(np.maximum(numbers("latencies_ms", latencies_ms, at_least=0.0).ravel(), SHORTEST_MS))
     n = len(latency)
     if n < 2:
@@ -99,7 +97,7 @@ CLEARLY = 2.0  # standard errors that β must differ from zero: the usual 95 %
 
 
 class Capacity(Protocol):
-    """What the latency model asks of a capacity model."""
+    """The part of a capacity model that is used here."""
 
     def predict(self, scale_out: int, /) -> Interval | Unknown:
         """The highest rate that `scale_out` executors sustain."""
@@ -111,7 +109,7 @@ class LatencyModel:
 
     schema: ClassVar[int] = 1
     measurements: tuple[Measurement, ...]
-    """Those with a latency, at scale-outs of known capacity; the others say nothing here."""
+    """Those with a latency, at scale-outs of known capacity."""
     capacity: Any
     clusters: Clusters
     slope: float
@@ -120,7 +118,7 @@ class LatencyModel:
 
     @classmethod
     def fit(cls, measurements: Sequence[Measurement], capacity: Capacity) -> Self:
-        """What do these measurements say about latency, given what each scale-out can sustain?"""
+        """Fit to measurements, given the capacity of each scale-out."""
         return cls._fit(measurements, capacity, band=True)
 
     @classmethod
@@ -145,7 +143,7 @@ class LatencyModel:
         return cls(kept, capacity, clusters, slope, knots)
 
     def predict(self, scale_out: int, rate_rps: float) -> Interval | Unknown:
-        """How late will records be? 95th percentile over records, milliseconds."""
+        """Predicted latency: 95th percentile over records, milliseconds."""
         s, rate = whole("scale_out", scale_out), number("rate_rps", rate_rps, at_least=0.0)
         capacity = self._capacity(s)
         if isinstance(capacity, Unknown):
@@ -166,7 +164,7 @@ class LatencyModel:
         return Interval(min(low, mid), mid, max(high, mid), CONFIDENCE)
 
     def is_normal(self, scale_out: int, rate_rps: float) -> bool | Unknown:
-        """Will latency be normal there?"""
+        """Whether latency will be normal there."""
         s, rate = whole("scale_out", scale_out), number("rate_rps", rate_rps, at_least=0.0)
         capacity = self._capacity(s)
         if isinstance(capacity, Unknown):
@@ -179,7 +177,7 @@ class LatencyModel:
         return latency.mid <= self.clusters.normal_up_to_ms * (1 + 1e-9)
 
     def leave_one_out(self) -> dict[str, int]:
-        """How well is "abnormal" predicted for a measurement the model has not seen?
+        """Confusion counts of "abnormal" for measurements that the model has not seen.
 
         Truth: the cluster among all latencies. Prediction: clusters, regression and a `CapacityModel` fitted
         again without it; a capacity of another kind stays as given. An unknown counts as wrong.

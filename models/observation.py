@@ -1,4 +1,4 @@
-"""What is known about a job at one moment?
+"""Observation of one job over one evaluation interval.
 
 Every field may be `Unknown`: a signal that was not read is not a zero, and nothing is scaled down on it.
 """

@@ -1,8 +1,7 @@
-"""What does Headroom ask of the outside world?
+"""Ports: one protocol per outside system.
 
-One protocol per outside system, small enough that an in-memory twin and the real adapter pass the same suite
-(tests/contracts). The simulated adapters stand in models/simulation and fit by shape; the local and the
-Kubernetes ones stand in pipelines/resources.
+Each is small enough that the simulated and the real adapter pass the same suite (tests/contracts). Simulated
+adapters are in pipelines/environments/simulated, real ones in pipelines/environments and integrations.
 
 Errors are those of models.errors: NotReady (try again), Unsafe (refused), Misconfigured (change it).
 A signal that could not be read is `Unknown(reason)`, never zero.

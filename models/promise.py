@@ -1,14 +1,13 @@
-"""Is the job back within the target, whenever it fails, at this scale-out?
+"""Probability that a failure at any moment is recovered within the target, for each scale-out.
 
     P(kind) = min over moments τ of  the share of draws p with  R(τ; path_p, D_p, T_p) ≤ target
 
 pointwise in τ: a draw that breaks the promise at one moment may keep it at another. A draw is one forecast
-path with its own downtime and capacity; the same draws serve every scale-out, so that two scale-outs differ
-by what they are, not by luck. `models.promise` says exactly, for every draw, which capacity keeps it.
+path with its own downtime and capacity; all scale-outs share the same draws, so that they differ by their
+properties and not by chance.
 
-What does a failure at each moment ask of the capacity, given every arrival path?
-
-Failure at τ, downtime D, replayed span I, target R, arrivals cumulated in F, capacity T, lag₀ at the start:
+**Exact condition per draw.** Failure at τ, downtime D, replayed span I, target R, arrivals cumulated in F,
+capacity T, lag₀ at the start:
 
     lag(τ) = X(τ) − m(τ)      X(u) = lag₀ + F(u) − T u      m(τ) = min(0, min_{u ≤ τ} X(u))
     kept at τ  ⇔  a moment t in [τ + D, τ + R] has  lag(τ) + F(t) − F(τ − I) ≤ T (t − τ − D)
@@ -167,7 +166,7 @@ def count_kept(failures: Failures, capacity: Array, downtime: Array) -> list[Cou
 
 
 def backlog_records(input_: Input, *, capacity_rps: Array, lag_records: float, moment_s: float) -> Array:
-    """lag(τ): how far behind is each path when it fails at this moment? (paths,)"""
+    """lag(τ): the backlog of each path at this moment, in records: (paths,)."""
     rows = round(moment_s / input_.grid_s) + 1
     ahead = lag_records + input_.records[:, :rows]
     ahead = ahead - capacity_rps[:, None] * (input_.grid_s * np.arange(rows))
@@ -195,18 +194,18 @@ class Promise:
             raise Misuse("Promise.confidence", f"must be < 1, got {self.confidence!r}: nothing is certain")
 
     def keeps(self, share: float) -> bool:
-        """Is this share of recoveries in time enough?"""
+        """Whether this share of recoveries in time is enough."""
         return share >= self.confidence - HAIR
 
     def within_s(self, recoveries_s: Array) -> float:
-        """By when has the promised share of these recoveries ended? At most the target when it `keeps` it."""
+        """Time within which the promised share of these recoveries ends; at most the target if it `keeps`."""
         needed = math.ceil((self.confidence - HAIR) * recoveries_s.size)
         return float(np.partition(recoveries_s, needed - 1)[needed - 1])
 
 
 @dataclass(frozen=True)
 class Kept:
-    """How likely the promise is kept at its worst moment, and which moment that is."""
+    """Probability that the promise is kept at its worst moment, and that moment."""
 
     probability: Array
     """Same leading shape as the downtimes, then one per scale-out."""
@@ -226,7 +225,7 @@ def kept(
     past_rps: float | None = None,
     step_s: float = 1.0,
 ) -> Kept:
-    """How likely is a failure at any moment before `moments_s` recovered in time, for each scale-out?
+    """Probability that a failure at any moment before `moments_s` is recovered in time, per scale-out.
 
     `paths_rps` (paths, steps) from now on, each value constant over its step; `capacity_rps` (scale-outs,
     paths); `downtime_s` (paths,) or (kinds, paths). Draw p of path, downtime and capacity belong together.
@@ -274,7 +273,7 @@ def kept_along(
     lag_records: float,
     replay_s: float,
 ) -> Kept:
-    """`kept` for an input that is cumulated already and values that are checked; downtimes (kinds, paths)."""
+    """`kept` for a cumulated input and checked values; downtimes (kinds, paths)."""
     count = max(1, math.ceil(moments_s / input_.grid_s - ROUNDING))
     moments: Array = input_.grid_s * np.arange(count, dtype=np.float64)
     if moments[-1] + target_s > input_.end_s * (1 + ROUNDING):

@@ -1,11 +1,9 @@
-"""In which values do the models speak?
+"""Values that the models take and return, checks of single numbers, and counts in words.
 
 Intervals where there is uncertainty, `Unknown` where nothing can be said, `Misuse` where the question
 itself was wrong. Units are in the names: `_rps` records/s, `_s` seconds, `_ms` milliseconds.
 
-Can this one number be used? Without numpy, which a process that only checks a scale-out need not load.
-
-How many of something is that, in words, and what do they do?
+This module does not import numpy: a process that only checks a scale-out need not load it.
 
 >>> executors(1), executors(4), executors(1, "sustain"), counted(2, "drill")
 ('1 executor', '4 executors', '1 executor sustains', '2 drills')
@@ -28,7 +26,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Misuse(ValueError):
-    """An argument no answer can be given for. The message names the argument and what was expected."""
+    """An argument that cannot be used. The message names the argument and what is accepted."""
 
     def __init__(self, argument: str, problem: str) -> None:
         super().__init__(f"{argument}: {problem}")
@@ -41,7 +39,8 @@ class Misuse(ValueError):
 
 @dataclass(frozen=True)
 class Unknown:
-    """Cannot tell, and why. Neither true nor false, so that no caller mistakes it for zero."""
+    """A value that is not known, with the reason. Its `bool()` raises, so that no caller takes it for
+    zero."""
 
     reason: str
 
@@ -107,7 +106,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class RecoveryEvent:
-    """One failure or rescale that was lived through: `recovery_s` is inf when it did not recover in time."""
+    """One observed failure or rescale; `recovery_s` is inf if the job did not recover in time."""
 
     kind: str
     scale_out: int
@@ -171,7 +170,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Alarm:
-    """A problem that a person has to look at."""
+    """A problem that needs a person."""
 
     reason: str
 
@@ -186,7 +185,7 @@ class Learn:
 Instruction = Scale | Hold | Alarm | Learn
 
 Json = Mapping[str, Any]
-"""A plain JSON object. Every model has `to_json() -> dict` and `from_json(Json)`; no pickle anywhere."""
+"""A plain JSON object; `models.codec` writes and reads it."""
 
 
 def number(

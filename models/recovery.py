@@ -1,4 +1,4 @@
-"""After a failure, how many seconds until the job has caught up with its input?
+"""Recovery: seconds from a failure until the job has caught up with its input.
 
 Failure at 0, downtime D, replayed span I (what was read but not yet safe), lag L, arrivals f, capacity T.
 Nothing is processed before D; then catch-up ends at the first t with
@@ -13,20 +13,18 @@ is a ratio of two linear functions and therefore monotone, so its running minimu
 non-increasing staircase free of T, and for every T the step of the crossing is found by bisection; inside
 that step the crossing is linear. One pass over a path serves all scale-outs.
 
-This is the form for continuous engines and for scanning candidates. Spark runs in batches: `models.recovery`.
+This form serves continuous engines and the scan of candidates; Spark follows the batch form below.
 
-How many records have arrived by any moment, exactly, when rates are constant within a step?
+**Arrivals.** Records arrived by time t, exactly, for rates that are constant within a step Δ:
 
     F(t) = Σ_{j<k} f_j·Δ + f_k·(t − k·Δ),   k = ⌊t/Δ⌋;   before 0 the first rate, after the end the last one.
 
-Both recovery forms read arrivals only through F, so neither a sample in between nor a rounded-up second
-can slip in.
+Both forms read arrivals only through F, so that nothing is rounded to steps.
 
-How long does a job that runs in micro-batches need to catch up?
-
-Spark commits batch by batch, so between two commits its lag only grows, and a backlog is worked off in as few
-or as many batches as the record limit allows. With downtime d (failure to the START of the first batch), lag
-L counted from commits, capacity T, overhead o per batch, record limit N and trigger interval Δ:
+**Batch form.** Spark commits batch by batch, so between two commits its lag only grows, and a backlog is
+worked off in as few or as many batches as the record limit allows. With downtime d (failure to the START of
+the first batch), lag L counted from commits, capacity T, overhead o per batch, record limit N and trigger
+interval Δ:
 
     n = min(N, head(start) − committed)          what a batch takes; nothing there, no batch
     end = start + o + n/T                        its commit
@@ -69,7 +67,7 @@ class Inflow:
 
     @classmethod
     def of(cls, name: str, rates_rps: Any, *, step_s: float) -> Inflow:
-        """Rates (…, steps), constant within each step; anything that is not a rate is refused by name."""
+        """Checked rates (…, steps), constant within each step."""
         given = numbers(name, rates_rps, at_least=0.0)
         if given.ndim == 0 or given.shape[-1] == 0:
             raise Misuse(name, f"needs a time axis with at least one step, got shape {given.shape}")
@@ -88,7 +86,7 @@ class Inflow:
         return self.steps * self.step_s
 
     def paths(self, shape: tuple[int, ...]) -> Index:
-        """Which path each lane of a result of this shape runs on; its last axis is not the paths' own."""
+        """The path of each lane of a result of this shape, whose last axis is not the paths' own."""
         numbered = np.arange(math.prod(self.lead), dtype=np.intp).reshape((*self.lead, 1))
         return np.broadcast_to(numbered, shape).reshape(-1)
 
@@ -99,7 +97,7 @@ class Inflow:
         return arrived
 
     def resumes(self, path: Index, at_s: Array) -> Array:
-        """From when on do records arrive again? `at_s` where they do, inf where none come any more."""
+        """The next moment with arrivals, from `at_s` on; inf where no more arrive."""
         step = np.clip(at_s / self.step_s, 0, self.steps - 1).astype(np.intp)
         return np.maximum(at_s, self._next_busy_s[path, step])
 
@@ -141,7 +139,7 @@ MICROSECOND = 1e-6
 
 
 def steady_recovery_s(*, utilisation: float, downtime_s: float, replay_s: float) -> float:
-    """How long does recovery take while the load stays as it is? D + (I + D)·u/(1 − u); inf for u ≥ 1."""
+    """Recovery at a constant utilisation u: D + (I + D)·u/(1 − u); inf for u ≥ 1."""
     u = number("utilisation", utilisation, at_least=0.0)
     down = number("downtime_s", downtime_s, at_least=0.0)
     replay = number("replay_s", replay_s, at_least=0.0)
@@ -149,7 +147,7 @@ def steady_recovery_s(*, utilisation: float, downtime_s: float, replay_s: float)
 
 
 def utilisation_limit(*, target_s: float, downtime_s: float, replay_s: float) -> float:
-    """How busy may the job be and keep its target? u* = (R − D)/(R + I); −inf if D alone is longer."""
+    """The highest utilisation that keeps the target: u* = (R − D)/(R + I); −inf if D > R."""
     target = number("target_s", target_s, at_least=0.0)
     down = number("downtime_s", downtime_s, at_least=0.0)
     replay = number("replay_s", replay_s, at_least=0.0)
@@ -169,7 +167,7 @@ def recovery_seconds(
     past_rps: Any = None,
     step_s: float = 1.0,
 ) -> Array:
-    """When has a job that fails now caught up, for all paths and scale-outs at once? inf = later or never.
+    """Seconds until a job that fails now has caught up, per path and scale-out; inf: later or never.
 
     `arrivals_rps` (…, T) from the failure on, constant within a step. `capacity_rps` scalar gives a result
     (…), (S,) gives (…, S); downtime, replay and lag broadcast to the result (and may enlarge it). `past_rps`
@@ -269,7 +267,7 @@ def _crossing(inflow: Inflow, path: Index, downtime: Array, owed: Array, capacit
 
 
 def recovered_at(times_s: Any, lag_s: Any, *, failed_at_s: float, band_s: float, hold_s: float) -> float:
-    """From which instant after the failure has the lag stayed in its band for `hold_s`? inf if it never did.
+    """First instant after the failure from which the lag stays in its band for `hold_s`; inf if none.
 
     The answer is the time of a sample, on the samples' own clock (recovery = answer − failure): the first one
     at or after the failure from which every sample of the next `hold_s`, both ends included, is ≤ `band_s`. A
@@ -330,7 +328,7 @@ def batch_recovery_seconds(
     band_s: Any,
     step_s: float = 1.0,
 ) -> Array:
-    """When is a micro-batch job that fails now back inside its lag band, to stay? inf = not in the horizon.
+    """Seconds until a micro-batch job that fails now stays inside its lag band; inf: beyond the horizon.
 
     `downtime_s` runs from the failure to the START of the first batch (see `first_batch_start_s`).
     `trigger_s` = 0 is back to back, `limit_records` = inf is no limit. Shapes as in `recovery_seconds`;
@@ -449,7 +447,7 @@ def first_batch_start_s(
     limit_records: Any,
     lag_records: Any = 0.0,
 ) -> Array:
-    """A drill knows failure → first new COMMIT (D); when did that batch START (d)?
+    """Start of the first batch (d) after a failure, from its commit (D), which drills measure.
 
     D = d + o + min(N, L + f·d)/T rises with d, and so d = max(D − o − N/T, (D − o − L/T)/(1 + f/T)), at least
     0. What the first batch took beyond its overhead and its records (workers warming up) stays in d: it is

@@ -1,4 +1,4 @@
-"""What did the rate look like on a regular grid, and does it repeat itself?
+"""Rates on a regular grid, and the periods with which they repeat.
 
 **Grid.** Cell k covers [start + k·step, start + (k+1)·step). A cell in which nothing was observed is
 *missing* (NaN); an observed zero is a zero. Nothing is interpolated here.
@@ -149,7 +149,7 @@ FEWEST_PAIRS = 24
 
 
 def recurrence(values: Array) -> int | None:
-    """The lag in steps after which the series comes back, if it does within three quarters of the history."""
+    """The lag in steps after which the series repeats, if within three quarters of the history."""
     size = max(1, values.size // BLOCKS)
     blocks = block_means(values, size=size)
     coarse = {lag: _ratio(blocks, lag) for lag in range(blocks.size // 2, 3 * blocks.size // 4 + 1)}
@@ -162,7 +162,7 @@ def recurrence(values: Array) -> int | None:
 
 
 def recurs(values: Array, *, lag: int) -> bool:
-    """Does the series come back after this lag?"""
+    """Whether the series repeats after this lag."""
     return _ratio(values, lag) <= KNOWN_RATIO
 
 
@@ -202,7 +202,7 @@ class Grid:
 
 
 def block_means(values: Any, *, size: int) -> Array:
-    """What is the mean of every `size` steps? Missing where fewer than half of them were observed.
+    """Means of every `size` steps; missing where fewer than half of them were observed.
 
     The blocks end with the series: what does not fill a block is left out at the beginning.
     """
@@ -218,7 +218,7 @@ def block_means(values: Any, *, size: int) -> Array:
 def periods(
     values: Any, *, significance: float = SIGNIFICANCE, most: int = 3, seed: int = 0
 ) -> tuple[int, ...]:
-    """After how many steps does the series repeat itself? Shortest first; empty when it does not."""
+    """Periods of the series in steps, shortest first; empty if there is none."""
     data = numbers("values", values, missing_allowed=True)
     if data.ndim != 1:
         raise Misuse("values", f"must be one series, got shape {data.shape}")
@@ -247,7 +247,7 @@ def periods(
 
 
 def profile(values: Array, *, period: int) -> Array:
-    """What is the mean at each phase of the period, from the first value on? Zero for an unseen phase."""
+    """Mean at each phase of the period, from the first value on; zero for an unobserved phase."""
     padded = np.full(-(-values.size // period) * period, np.nan)
     padded[: values.size] = values
     folded = padded.reshape(-1, period)

@@ -1,4 +1,4 @@
-"""How much can this job sustain at each scale-out? From profiling, from the live job, and from both."""
+"""Capacity: records/s sustained at each scale-out, from profiling and from the live job."""
 
 from .online import OnlineCapacity
 from .profiled import CapacityModel

@@ -1,17 +1,15 @@
-"""What do the measurements say about capacity, size by size?
+"""Measurements of capacity merged by size, and the shapes that capacity can take over sizes.
 
-A run that could not keep up shows the capacity itself, with noise; a run that kept up shows that the
-capacity is at least this. Noise is proportional to the rate, so everything is in logs:
+A run that could not keep up measures the capacity itself, with noise; a run that kept up is a lower bound
+of it. Noise is proportional to the rate, so everything is in logs:
 
     ȳ_j = Σ w_i log r_i / Σ w_i    over the saturated runs i at size j;   w = duration, of mean 1
     L_j = log of the highest sustained rate at size j, a bound from below
 
 With a stated standard error e_i, w_i = (σ₀ r_i/e_i)² takes the place of the duration.
 
-Which shapes can capacity take as a job gets more executors?
-
-Every form is a scale times a shape. The shape is pinned at the smallest and the largest measured size,
-x₁ and x_m (effective slots), by u = log T(x_m)/T(x₁), so that the same u means the same measured gain
+**Forms.** Every form is a scale times a shape. The shape is pinned at the smallest and the largest measured
+size, x₁ and x_m (effective slots), by u = log T(x_m)/T(x₁), so that the same u means the same measured gain
 whatever the form, and forms differ only in how they bend between the two and beyond:
 
     linear, sqrt, log1p   T(x) = T(x₁)·(1 + (eᵘ − 1)·(g(x) − g(x₁)) / (g(x_m) − g(x₁))),  g = x, √x, log(1+x)
@@ -49,12 +47,12 @@ _CURVES: Mapping[str, Callable[[Array], Array]] = {"linear": np.asarray, "sqrt":
 
 
 def gain_limit(form: str, span: float) -> float:
-    """Which log gain over the measured range is the largest this form can show?"""
+    """The largest log gain over the measured range that this form allows."""
     return math.log(span) * (1.0 if form == "usl" else STEEPEST)
 
 
 def log_gain(form: str, sizes: Array, shapes: Array, *, smallest: float, largest: float) -> Array:
-    """How much more than the smallest measured size does each size carry, in logs, for each shape?
+    """Log of the capacity of each size over that of the smallest measured size, for each shape.
 
     `shapes` is (…, 2): u and φ (φ is read by usl alone). The result is (…, sizes).
     """
@@ -80,7 +78,7 @@ def log_gain(form: str, sizes: Array, shapes: Array, *, smallest: float, largest
 
 
 def effective_slots(scale_out: int, tasks: int | None) -> float:
-    """How many slots are busy on average when `tasks` equal tasks run in ⌈tasks/s⌉ waves?"""
+    """Slots that are busy on average when `tasks` equal tasks run in ⌈tasks/s⌉ waves."""
     return float(scale_out) if tasks is None else tasks / math.ceil(tasks / scale_out)
 
 
@@ -187,7 +185,7 @@ def gather(given: tuple[Measurement, ...], *, tasks: int | None = None) -> Evide
 
 
 def checked(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """Can these be used one by one? A broken one is an error that says where it stands."""
+    """The measurements, each checked; a broken one is an error that names its place."""
     if isinstance(measurements, Measurement):
         raise Misuse("measurements", "must be a sequence of Measurement, got a single one")
     try:

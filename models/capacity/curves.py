@@ -1,4 +1,4 @@
-"""Which curves of one form do the measurements allow, and what do those say at another scale-out?
+"""Curves of one form that the measurements allow, and their range at any scale-out.
 
 With log rates ȳ_j of weight W_j at sizes x_j, bounds L_b of weight w_b, and a curve log T = c + h(x; u, φ):
 
@@ -23,7 +23,7 @@ from ..arguments import Array
 from ..student_t import quantile_95
 from .brackets import NOISE, PARAMETERS, Evidence, gain_limit, log_gain
 
-_LEAST_NOISE = 0.002  # of one run; judgement: equal rates are rounding or one run told twice, not certainty
+_LEAST_NOISE = 0.002  # of one run; judgement: equal rates come from rounding or a run that was counted twice
 _TIE = 1e-9  # far above rounding, far below any noise
 _ZOOMS = 12  # each at least halves the box around the allowed shapes, or is the last
 _REFINEMENTS = 5  # each divides the grid's step around the best shape by 6 or more
@@ -52,7 +52,7 @@ class Noise:
 
 
 def noise_of(evidence: Evidence, rss: float, *, parameters: int, prior: float = 0.0) -> Noise:
-    """How noisy are the measurements around a curve? `prior` observations of NOISE are added to them."""
+    """Noise of the measurements around a curve, with `prior` observations of NOISE added."""
     degrees = max(float(evidence.runs.sum()) - parameters, 0.0)
     if evidence.errors_known:
         # Stated errors need no estimate, unless the scatter says that they were too small.
@@ -151,7 +151,7 @@ def _zoomed(
 
 
 def _at_limits(form: str, shape: Array, limits: Array) -> int:
-    """How many of the shape's parameters stand at a limit?"""
+    """Number of the shape's parameters that are at a limit."""
     near = 1e-6
     ends = [bool((np.abs(shape[0] - limits[0]) < near).any())]
     if form == "usl":
@@ -196,7 +196,7 @@ def _profile(form: str, evidence: Evidence, shapes: Array) -> tuple[Array, Array
 
 
 def _scale_range(form: str, evidence: Evidence, shapes: Array, limit: float) -> tuple[Array, Array]:
-    """How far can the scale of each shape go down and up before RSS passes the limit?"""
+    """The lowest and the highest scale of each shape at which RSS is within the limit."""
     free, bounds = _residuals(form, evidence, shapes)
     scale, _ = _profile(form, evidence, shapes)
     ends = []

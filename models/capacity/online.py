@@ -1,4 +1,4 @@
-"""How much can the job carry with the workers it has now, learnt while it runs below its limit?
+"""Capacity of the running workers, learnt while the job runs below its limit.
 
 Per worker a line of throughput over CPU, y = a + b·x, from moments that add up exactly (`worker_moments`):
 
@@ -124,7 +124,7 @@ class Moments:
 
     @property
     def samples(self) -> float:
-        """How many samples of equal weight would say as much?"""
+        """The number of equally weighted samples with the same information."""
         return self.weight**2 / self.weight_squared if self.weight_squared > 0.0 else 0.0
 
     def to_list(self) -> list[float]:
@@ -163,7 +163,7 @@ class OnlineCapacity:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Who took part in the last update."""
+        """The workers of the last update."""
         return self._workers
 
     def update(self, worker_cpu: Samples, worker_throughput_rps: Samples, *, step_s: float = 1.0) -> Self:
@@ -194,7 +194,7 @@ class OnlineCapacity:
         return self
 
     def merge(self, other: OnlineCapacity) -> Self:
-        """Add what another one learnt *after* this one: its workers are the present ones."""
+        """Add the samples of `other`, taken *after* those of this one; its workers are the current ones."""
         if not isinstance(other, OnlineCapacity):
             raise Misuse("other", f"must be an OnlineCapacity, got {other!r}")
         if (other.half_life_s, other.prior_weight) != (self.half_life_s, self.prior_weight):
@@ -207,7 +207,7 @@ class OnlineCapacity:
         return self
 
     def total(self, scale_out: int | Unknown | None = None) -> Interval | Unknown:
-        """What could all present workers, or `scale_out` such workers, carry (90 %)?"""
+        """Capacity of the current workers, or of `scale_out` such workers (90 % interval)."""
         if isinstance(scale_out, Unknown):
             return scale_out
         wanted = None if scale_out is None else whole("scale_out", scale_out)
@@ -233,7 +233,7 @@ class OnlineCapacity:
         return Interval(max(total - half, 0.0), total, total + half, 0.9)
 
     def movement(self) -> tuple[float, float]:
-        """How far has throughput moved, as a share of its mean, and how far CPU with it (r²)?
+        """Standard deviation of throughput as a share of its mean, and its r² with CPU.
 
         Of the worker that shows it least. Scatter of the CPU itself flattens least squares by up to 1 − r²,
         which no standard error shows, and of a load that stands still all is scatter.
@@ -383,7 +383,10 @@ drifts by as much between the day it was profiled and today."""
 def joined(
     profiled: Interval | Unknown, live: Interval | Unknown, *, was_probed: bool, is_running: bool
 ) -> Interval | Unknown:
-    """One interval from the profile's and the live job's; the two marks say which has observed this size."""
+    """One interval from those of profiling and of the live job.
+
+    `was_probed`, `is_running`: which of the two has observed this size.
+    """
     if isinstance(profiled, Unknown) and isinstance(live, Unknown):
         return Unknown(f"profile: {profiled.reason}; live: {live.reason}")
     if isinstance(profiled, Unknown) or isinstance(live, Unknown):

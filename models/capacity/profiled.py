@@ -1,24 +1,23 @@
-"""Is the form known, and which others must the interval still allow for?
+"""Capacity model from profiling: form of the curve, other plausible forms, and intervals.
 
-With ℓ_f the log evidence of a form (`folds`) below the best one's, ν the degrees of freedom of the noise, and
+**Choice of the form.** With ℓ_f the log evidence of a form (`folds`) below the best one's, ν the degrees of
+freedom of the noise, and
 
     D = log ODDS + PATIENCE/ν        few measurements can look less noisy than they are, so they must say more
     plainest     = the first of linear, sqrt, log1p, power, usl within ℓ > −1
     rivals       = forms that do not say the same as the plainest one, to within SAME, from the smallest
                    size to twice the largest
     determined   = every rival has ℓ < −D
-    undetermined = otherwise, or with fewer than four sizes, or when sizes span less than a factor of two
+    undetermined = otherwise, with fewer than four sizes, or where sizes span less than a factor of two
 
 Undetermined, everything within ℓ > −log ODDS is spanned and weighs exp ℓ, or all the same where only one
 size can be held out. Determined, the interval is the plainest form's alone, unless rivals have ℓ > −D − NEAR:
 these are spanned too, for a form is named most easily when the measurements happen to scatter little.
 
-Which form foretells the larger sizes from the smaller ones, and can the measurements tell at all?
-
-Fold j lets every form see the j smallest sizes and foretell the larger ones:
+**Folds.** In fold j every form sees the j smallest sizes and predicts the larger ones:
 
     fold error      = √mean (T̂/r − 1)² over all held-out sizes of all folds, j = 2 … m − 1
-    interval error  = share of the held-out rates outside the 90 % interval foretold for them
+    interval error  = share of the held-out rates outside the 90 % interval predicted for them
     log evidence    = Σ_j log p(rate at size j+1 | sizes 1 … j) = log p(all) − log p(the two smallest)
     p(sizes)        = mean over the shapes of (σ₀² + RSS)^(−runs/2)
 
@@ -27,15 +26,13 @@ curve the smaller ones allow. A rich form spreads that density thin, so it wins 
 fail: linear is a case of power and of usl, and is not beaten by them on a straight line.
 
 
-How much can this job sustain at each scale-out, as far as profiling has shown?
-
-Every form (`forms`) is fitted to all measurements (`brackets`, `curves`), scored on how it foretold the
-larger sizes from the smaller ones (`folds`), and either one is named or several are kept (`choice`):
+**Prediction.** Every form is fitted to all measurements (`brackets`, `curves`) and scored by its folds; then
+either one is named or several are kept:
 
     log T̂(s) = Σ_f p_f log T̂_f(s),     interval(s) = from the lowest to the highest of the intervals that
                                         the spanned forms give, 90 %
 
-Outside the measured sizes nothing is said where the plausible forms differ by more than a factor of two.
+Outside the measured sizes the answer is Unknown where plausible forms differ by more than a factor of two.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ _SHARES = 13  # of φ, usl only
 
 @dataclass(frozen=True)
 class Folds:
-    """How one form did on sizes it had not seen."""
+    """Score of one form on held-out sizes."""
 
     fold_error: float | Unknown
     interval_error: float | Unknown
@@ -83,7 +80,7 @@ class Folds:
 
 
 def folds(form: str, evidence: Evidence) -> Folds:
-    """Let one form foretell every larger size from the smaller ones."""
+    """Score of one form that predicts every larger size from the smaller ones."""
     grid = _all_shapes(form, evidence.span)
     sizes = np.concatenate([evidence.sizes, evidence.bound_sizes])
     gains = log_gain(form, sizes, grid, smallest=float(evidence.sizes[0]), largest=float(evidence.sizes[-1]))
@@ -143,7 +140,7 @@ def _log_density(rss: Array, evidence: Evidence, *, seen: int) -> float:
 def _held_out(
     grid: Array, free: Array, scale: Array, rss: Array, weights: Array, evidence: Evidence, noise: Noise
 ) -> tuple[Array, Array]:
-    """Foretold over measured, in logs, and whether the measured rate lay outside the interval."""
+    """Predicted over measured, in logs, and whether the measured rate lay outside the interval."""
     errors, outside = [], []
     for seen in range(2, free.shape[1]):
         least = rss[:, seen - 1]
@@ -179,7 +176,7 @@ _SURELY_APART = 0.05  # more than SAME and twice the coarseness of `Folds.ahead`
 
 @dataclass(frozen=True)
 class Choice:
-    """The named form, what each form weighs in the middle, which are spanned, and the noise they share."""
+    """The named form, the weight of each form, the forms that are spanned, and their shared noise."""
 
     form: str
     scores: Mapping[str, Folds]
@@ -189,7 +186,7 @@ class Choice:
 
 
 def choose(forms: tuple[str, ...], evidence: Evidence) -> Choice:
-    """Let the forms foretell the larger sizes, and keep those that cannot be told apart."""
+    """Score the forms on held-out sizes, and keep those that cannot be distinguished."""
     scores = {f: folds(f, evidence) for f in forms}
     best = max(s.log_evidence for s in scores.values())
     behind = {f: best - s.log_evidence for f, s in scores.items()}
@@ -223,13 +220,13 @@ def choose(forms: tuple[str, ...], evidence: Evidence) -> Choice:
 
 
 def _shared(weights: Mapping[str, float], scores: Mapping[str, Folds]) -> Noise:
-    """What the forms take for noise, on average: one that fits badly must not be wide for that."""
+    """Mean noise of the forms, so that one that fits badly does not widen the interval."""
     variance = sum(share * scores[f].noise.variance for f, share in weights.items())
     return Noise(variance, min(scores[f].noise.degrees for f in weights))
 
 
 def _same(plain: str, other: str, evidence: Evidence) -> bool:
-    """Do both say the same wherever one would ask?"""
+    """Whether both predict the same over the sizes in question."""
     slots = np.append(evidence.sizes, evidence.sizes[-1] * np.array([1.5, 2.0]))
     mids = [curve(form, evidence, noise=None).log_rates(slots)[1] for form in (plain, other)]
     return bool((np.abs(mids[0] - mids[1]) <= SAME).all())
@@ -244,7 +241,7 @@ _USELESS = 10.0  # high/low; judgement: an interval this wide is a guess with a 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What one form says, and how it did on sizes it had not seen."""
+    """Prediction of one form, with its score on held-out sizes."""
 
     form: str
     fold_error: float | Unknown
@@ -255,7 +252,7 @@ class Candidate:
     _noise: Noise | None = field(repr=False, compare=False)  # shared; None: its own
 
     def predict(self, scale_out: int) -> Interval | Unknown:
-        """How much does this form expect to be sustained there (90 %)?"""
+        """Sustained rate by this form (90 % interval)."""
         slots = np.array([effective_slots(whole("scale_out", scale_out), self._tasks)])
         if len(self._evidence.sizes) < 2:
             return Unknown(f"one saturated size cannot show how a {self.form} curve rises")
@@ -288,7 +285,7 @@ class CapacityModel:
         *,
         tasks: int | None = None,
     ) -> Self:
-        """Which curves do these measurements allow? `tasks`: Kafka or state partitions, when waves matter."""
+        """Fit to measurements. `tasks`: Kafka or state partitions, where capacity moves in waves."""
         chosen = _chosen(forms)
         tasks = None if tasks is None else whole("tasks", tasks)
         measurements = checked(measurements)
@@ -311,15 +308,15 @@ class CapacityModel:
 
     @property
     def saturated_at(self) -> tuple[int, ...]:
-        """At which scale-outs was capacity itself measured?"""
+        """The scale-outs at which a run was saturated."""
         return self._evidence.scale_outs
 
     def predict(self, scale_out: int | Unknown) -> Interval | Unknown:
-        """How much can be sustained at this scale-out (90 %), or why can nobody tell?"""
+        """Sustained rate at this scale-out (90 % interval), or the reason why it is unknown."""
         return self.predict_many([scale_out])[0]
 
     def predict_many(self, scale_outs: Sequence[int | Unknown]) -> tuple[Interval | Unknown, ...]:
-        """The same for many scale-outs at once, for the price of one."""
+        """The same for many scale-outs in one pass."""
         given = [s if isinstance(s, Unknown) else whole("scale_out", s) for s in scale_outs]
         wanted = {s: effective_slots(s, self.tasks) for s in given if isinstance(s, int)}
         new = sorted({x for x in wanted.values() if x not in self._answers})
@@ -413,7 +410,7 @@ class CapacityModel:
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """The same model again, fitted anew from its measurements: milliseconds, numpy alone."""
+        """The model, fitted again from its measurements in milliseconds with numpy alone."""
         if data.get("schema") != 1 or data.get("model") != "capacity":
             raise Misuse(
                 "data", f"is not a capacity model of schema 1: {data.get('model')!r}, {data.get('schema')!r}"

@@ -1,4 +1,4 @@
-"""How much will it take? Slots per operator, executors for a rate, slots and memory for a rate to come."""
+"""Planning: slots per operator, executors for a rate, slots and memory for a future rate."""
 
 from .explorer import Explorer, Probe, Stop
 from .inverse_ds2 import bounded_inverse_ds2

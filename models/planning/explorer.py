@@ -1,4 +1,4 @@
-"""Which slots and memory should be measured next to plan for a target rate?
+"""Exploration: the slots and memory to measure next, to plan for a target rate.
 
 First the four corners of the space. Then, of all points, the one whose measurement most reduces the variance
 of the predicted rate where the target is expected, summed over memory profiles. The variance is that of a
@@ -11,7 +11,7 @@ A point may come again: where noise dominates, a repeat is worth most. Until thr
 lower half (the form cannot be chosen with fewer), only new ones there are asked for, `APART` if possible.
 It ends when every profile's answer is within `TOLERANCE`, when no point would still take `WORTH` off the
 variance, or after `MOST_RUNS` runs.
-Ask and tell, a frozen state in between: a crash costs the run that was under way.
+The state is frozen between runs: a crash costs only the run in progress.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Explorer:
         whole("most_runs", self.most_runs)
 
     def ask(self) -> Probe | Stop:
-        """What should be measured next?"""
+        """The next run, or the end."""
         failed = Counter((s, m) for s, m, rate in self.runs if rate is None)
         measured = {(s, m) for s, m, rate in self.runs if rate is not None}
         if len(self.runs) >= self.most_runs:
@@ -125,7 +125,7 @@ class Explorer:
         return replace(self, runs=(*self.runs, (s, m, rate)))
 
     def plan(self) -> Plan:
-        """What the valid runs say."""
+        """The plan from the valid runs."""
         return Plan.fit(SlotMeasurement(s, m, rate) for s, m, rate in self.runs if rate is not None)
 
     def _corners(self) -> list[tuple[int, float]]:
@@ -138,7 +138,7 @@ class Explorer:
         return [(s, m) for s in counts for m in self.memory_mb]
 
     def _best(self, points: list[tuple[int, float]]) -> tuple[float, tuple[int, float]]:
-        """(the share of the variance at the target that it takes off, the point); ties to fewer slots."""
+        """(share of the variance at the target that it removes, the point); ties to fewer slots."""
         valid = [(s, m, rate) for s, m, rate in self.runs if rate is not None]
         measured = self._features((s, m) for s, m, _ in valid)
         rates = np.array([rate for _, _, rate in valid])

@@ -1,4 +1,4 @@
-"""How should this many task slots be shared among the operators, and what rate does the job carry then?
+"""Bounded inverse DS2: task slots shared among operators, and the rate that the job sustains then.
 
 With rᵢ the rate one slot of operator i processes and wᵢ the records it receives per record of the sources,
 
@@ -21,7 +21,7 @@ from ..quantities import Misuse, Unknown
 def bounded_inverse_ds2(
     *, rates_per_task: object, weights: object, slots: int
 ) -> tuple[tuple[int, ...], float] | Unknown:
-    """Which parallelism per operator carries the highest source rate with exactly this many slots?
+    """Parallelism per operator with the highest source rate for exactly this many slots.
 
     Aligned sequences in topological order, sources left out. Ties go to the earliest; an operator of weight 0
     keeps one slot.

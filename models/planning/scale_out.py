@@ -1,4 +1,4 @@
-"""How many executors does this rate need?
+"""Smallest scale-out for a rate.
 
 The smallest s with T(s) ≥ target, for a capacity T that never falls with s: doubling finds a size that is too
 small and one that is enough, halving closes the gap. Where T is unknown its neighbours decide: below a known
@@ -18,14 +18,14 @@ NEAR = 256  # judgement: a model that knows no power of two knows a few sizes ne
 
 
 class Capacity(Protocol):
-    """What the search asks of a capacity model."""
+    """The part of a capacity model that is used here."""
 
     def predict(self, scale_out: int, /) -> Interval | Unknown:
         """The highest rate that `scale_out` executors sustain."""
 
 
 def smallest_scale_out(model: Capacity, *, target_rps: float) -> int | Unknown:
-    """What is the smallest scale-out whose expected capacity reaches the target?"""
+    """The smallest scale-out whose expected capacity reaches the target."""
     target = number("target_rps", target_rps, at_least=0.0)
     if not callable(getattr(model, "predict", None)):
         raise Misuse("model", f"must have predict(scale_out), got {model!r}")
@@ -50,7 +50,7 @@ def smallest_scale_out(model: Capacity, *, target_rps: float) -> int | Unknown:
 
 @dataclass
 class _Known:
-    """What the sizes asked so far say about all others."""
+    """Capacities of the sizes asked so far, and what follows for all others."""
 
     model: Capacity
     target_rps: float
@@ -60,7 +60,7 @@ class _Known:
     holes: dict[int, str] = field(default_factory=dict)
 
     def ask(self, scale_out: int) -> bool:
-        """Is anything known of this size?"""
+        """Whether the capacity of this size is known."""
         answer = self.model.predict(scale_out)
         if isinstance(answer, Unknown):
             self.holes[scale_out] = answer.reason
@@ -72,11 +72,11 @@ class _Known:
         return True
 
     def hole_above(self) -> int:
-        """The smallest size asked in vain above those too small; 0 when there is none."""
+        """The smallest size of unknown capacity above those too small; 0 if there is none."""
         return min((s for s in self.holes if s > self.too_small), default=0)
 
     def answer(self) -> int | Unknown:
-        """The smallest size, or what is missing to tell."""
+        """The smallest size, or the measurement that is missing."""
         target = f"{self.target_rps:.0f} records/s"
         if self.enough is not None and self.enough == self.too_small + 1:
             return self.enough

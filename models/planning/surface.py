@@ -1,15 +1,14 @@
-"""How many task slots, with how much memory each, will a rate need that nobody can test today?
+"""Plan for a rate that cannot be tested yet: task slots and memory per slot.
 
-Far beyond the measured slots Π the forms of `plane` differ severalfold: the choice of form *is* the answer.
+Far beyond the measured slots Π the forms below differ severalfold, so the choice of form decides the answer.
 
     choice = argmin over g of RMSE(λ on Π ≥ max Π / 2, fitted on Π < max Π / 2)
 
 and only if the lower half has three distinct Π and the runner-up's error is `CLEARLY` times the winner's.
 Else the choice is "undetermined" and every candidate is shown.
 
-What do task slots with this much memory sustain, by one form, and how many does a rate need then?
-
-Sustained rate over memory per slot M and slots Π, for g = linear, log1p, sqrt (StreamBed §5, equations 6–8):
+**One form.** Sustained rate over memory per slot M and slots Π, for g = linear, log1p, sqrt (StreamBed §5,
+equations 6–8):
 
     λ = a · g(M) + b · g(Π) + c
 
@@ -79,7 +78,7 @@ class Plane:
 
     @classmethod
     def fit(cls, form: str, measurements: Iterable[SlotMeasurement]) -> Self | Unknown:
-        """Which coefficients fit best, and how sure are they?"""
+        """Least-squares coefficients with their covariance."""
         points = list(measurements)
         design, rates, used = _design(form, points)
         if len({m.task_slots for m in points}) < 2:
@@ -108,14 +107,14 @@ class Plane:
         return cls(form, (a, b, c), rows, degrees)
 
     def rate_rps(self, *, task_slots: float, memory_mb: float) -> Interval:
-        """What would these slots sustain, on average over runs?"""
+        """Mean sustained rate of these slots."""
         x = self._point(task_slots, memory_mb)
         mid = float(x @ np.array(self.coefficients))
         half = quantile_95(self.degrees) * math.sqrt(max(0.0, float(x @ np.array(self.covariance) @ x)))
         return Interval(mid - half, mid, mid + half, CONFIDENCE)
 
     def slots(self, *, target_rps: float, memory_mb: float) -> Interval | Unknown:
-        """How many slots of this memory sustain the target? Whole numbers; `high` may be infinite."""
+        """Slots of this memory that sustain the target, in whole numbers; `high` may be infinite."""
         a, b, c = self.coefficients
         m = float(FORMS[self.form][0](memory_mb))
         rest = a * m + c - target_rps
@@ -179,7 +178,7 @@ CLEARLY = 1.5  # bench/planning.py: at 3 % noise wrong in under 2 % of plans and
 
 @dataclass(frozen=True)
 class Answer:
-    """What one memory profile needs: per candidate, and by the chosen form."""
+    """Slots that one memory profile needs: per candidate, and by the chosen form."""
 
     memory_mb: float
     candidates: Mapping[str, Interval | Unknown]
@@ -190,13 +189,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Plan:
-    """The three candidates fitted on all measurements, and which of them extrapolates."""
+    """The three candidates fitted to all measurements, and the one that extrapolates."""
 
     measurements: tuple[SlotMeasurement, ...]
 
     @classmethod
     def fit(cls, measurements: Iterable[SlotMeasurement]) -> Self:
-        """What do these measurements say about rates that were not measured?"""
+        """Plan from these measurements."""
         points = tuple(measurements)
         if not all(isinstance(m, SlotMeasurement) for m in points):
             raise Misuse("measurements", "must all be of models.planning.SlotMeasurement")
@@ -248,7 +247,7 @@ class Plan:
         return best, f"{told}, by {errors[second]:.4g} with the next best, {second}"
 
     def answers(self, *, target_rps: float, margin: float = MARGIN) -> tuple[Answer, ...]:
-        """How many slots does each measured memory profile need for (1 + margin) times the target?"""
+        """Slots that each measured memory profile needs for (1 + margin) times the target."""
         asked = number("target_rps", target_rps, above=0.0) * (1 + number("margin", margin, at_least=0.0))
         return tuple(self._answer(m, asked) for m in sorted({float(m.memory_mb) for m in self.measurements}))
 

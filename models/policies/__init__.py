@@ -1,4 +1,4 @@
-"""Which autoscalers can be compared, and how is one written? A policy is a start and a pure step."""
+"""Autoscalers that the arena compares. A policy is an initial state and a pure step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from . import headroom
 
 
 class Policy(Protocol):
-    """What an autoscaler is to the arena and to the control loop. Its state is its own, and plain JSON."""
+    """Interface of an autoscaler. Its state is its own, and plain JSON."""
 
     def start(self, settings: Settings) -> Any:
-        """The memory of a job nobody has looked at yet."""
+        """The initial state of a job."""
 
     def step(self, state: Any, observation: Observation, now: float) -> tuple[Any, list[Instruction]]:
-        """The next memory, and what is to be done now."""
+        """The next state, and the instructions for now."""
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"headroom": headroom})

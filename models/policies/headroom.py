@@ -1,6 +1,6 @@
-"""What does the product itself do? Exactly what runs in production: `models.control`, in mode `apply`.
+"""The product's own policy: `models.control` in mode `apply`, as in production.
 
-A contestant that only recommends would change nothing, so the mode is the one thing that is set here.
+In the arena a policy that only recommends would change nothing, so the mode is set here.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ step = control.step
 
 
 def start(settings: Settings) -> State:
-    """Control's memory at the beginning, allowed to act."""
+    """Initial state of control, in mode `apply`."""
     return control.start(replace(settings, mode="apply"))

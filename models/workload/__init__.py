@@ -1,8 +1,8 @@
-"""How many records will arrive, and how sure is that?
+"""Forecast of the arrival rate, with its uncertainty.
 
 ARIMA around a curve with the periods found in the history, tested by rolling origin over exactly the horizon
 in use against the last value and the value one period ago; the winner forecasts, and its own errors in that
-test are the band and the paths (`backtest`, `bands`).
+test are the band and the paths (`backtest`, `forecaster`).
 
     forecaster = fit_forecast(history_rps, step_s=30, horizon_s=1080)      # seconds, off the hot path
     forecast = forecaster.update(new_rps).predict()                        # milliseconds, in the tick

@@ -1,14 +1,14 @@
-"""What comes next if the rate wanders with a memory around a repeating curve?
+"""ARIMA recursion around a periodic curve, evaluated with numpy alone.
 
 With u = y − s(t) (the curve of `fourier`) and w = u or its difference u_t − u_{t−1}:
 
     w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 
-A model that returns to a level, or averages over many steps, would go on doing so after the level has moved.
-So two sums of the standardised errors z = e/σ, clipped to ±3, are kept (Page): S = max(0, S ± z − ½). When
-one exceeds 12, c moves by (1 + Σθ) times the mean error since that sum was last zero; with differences the
-level moves by that error. In white noise that happens less than once in 10⁵ steps, a spike of four steps does
-not reach it, a jump of 2σ is followed within about ten steps.
+A model that returns to a level, or averages over many steps, must notice that the level has moved. So two
+sums of the standardised errors z = e/σ, clipped to ±3, are kept (Page): S = max(0, S ± z − ½). When one
+exceeds 12, c moves by (1 + Σθ) times the mean error since that sum was last zero; with differences the
+level moves by that error. In white noise that happens less than once in 10⁵ steps, a spike of four steps
+does not reach it, a jump of 2σ is followed within about ten steps.
 
 After a long gap nothing says that the level is still where it was: the drift is not drawn on through it, and
 what is seen next is believed at once. With differences the k-th value since counts as the k-th of their mean,
@@ -103,7 +103,7 @@ class Recursion:
 
     @property
     def averages(self) -> bool:
-        """Does it keep a level, or average over so many steps that it follows one only slowly?"""
+        """Whether it keeps a level, or follows one only slowly because it averages over many steps."""
         return not self.differenced or sum(self.ma) < AVERAGING
 
     @property
@@ -113,13 +113,13 @@ class Recursion:
 
     @property
     def usual(self) -> float:
-        """The w that it comes back to."""
+        """The w to which it returns."""
         settled = 1.0 - sum(self.ar)
         return self.intercept / settled if abs(settled) > 1e-6 else 0.0
 
     @property
     def usual_deviation(self) -> float:
-        """How far w lies from that, as a rule: σ √(Σ ψ²) with ψ what is left of an error j steps later."""
+        """Standard deviation of w around that: σ √(Σ ψ²), with ψ_j the effect of an error j steps later."""
         psi = [1.0]
         for j in range(1, REMEMBERED):
             own = self.ma[j - 1] if j <= len(self.ma) else 0.0
@@ -134,7 +134,7 @@ STATE = ("at", "w", "e", "level", "moved", "sums", "since", "errors", "missing",
 
 
 class Arima:
-    """The recursion with its state: what was last seen, and the curve around which it wanders."""
+    """The recursion with its state and its curve."""
 
     kind = "arima"
 
@@ -161,14 +161,14 @@ class Arima:
 
     @property
     def name(self) -> str:
-        """As it is called in reports."""
+        """Name in reports."""
         orders = ",".join(str(o) for o in self.recursion.order)
         drift = " with drift" if self.recursion.differenced and self.recursion.intercept != 0.0 else ""
         curve = f" + fourier {'/'.join(str(p) for p in self.curve.periods)}" if self.curve.periods else ""
         return f"arima({orders}){drift}{curve}"
 
     def see(self, values: Array) -> None:
-        """Take in what was observed since; a missing value is taken as it was expected, for a while."""
+        """Update with new values; a missing value is replaced by the expected one, for a while."""
         left = (values - self.curve.at(self.at, values.size)).tolist()
         self.at += len(left)
         recursion, w, e, level = self.recursion, self.w, self.e, self.level
@@ -227,7 +227,7 @@ class Arima:
         return level
 
     def _begin_at(self, w: float) -> None:
-        """As if it had always been so."""
+        """Reset the state to a constant w."""
         self.w[:] = [w] * len(self.w)
         self.e[:] = [0.0] * len(self.e)
         self.sums, self.since, self.errors = [0.0, 0.0], [0, 0], [0.0, 0.0]
@@ -258,7 +258,7 @@ class Arima:
         self.e[0] += change * (1.0 - sum(self.recursion.ar)) / sum(self.recursion.ma)
 
     def _average(self, error: float) -> None:
-        """The next value since a long gap has its share in their mean."""
+        """Weight of the next value since a long gap in their mean."""
         own = (1.0 + sum(self.recursion.ma)) / (1.0 - sum(self.recursion.ar))
         share = 1.0 / self.since_gap
         if share <= own:
@@ -268,7 +268,7 @@ class Arima:
         self.since_gap += 1
 
     def ahead(self, steps: int) -> Array:
-        """What comes in the next `steps` steps?"""
+        """Forecast of the next `steps` steps."""
         recursion, w, e = self.recursion, list(self.w), list(self.e)
         result = []
         for _ in range(steps):

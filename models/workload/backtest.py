@@ -1,4 +1,4 @@
-"""Which candidate would have forecast this history best, over the horizon that is used?
+"""Back-test of the forecast candidates by rolling origin, over the horizon in use.
 
 Rolling origin: from each of up to a hundred origins in the later part of the history every candidate
 forecasts the whole horizon, having seen only what came before; its coefficients come from before the first
@@ -8,7 +8,7 @@ origin.
 
 The better of the naive candidates is the bar. Another candidate wins only if it is better by more than one
 standard error of the difference, counted over horizons that do not overlap (neighbouring origins share most
-of their errors), and visibly so: a model no better than a naive forecast is one more thing to go wrong.
+of their errors), and visibly so: a model no better than a naive forecast is one more thing that can fail.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ GAIN_WITHOUT_ERROR = 0.10  # judgement: what a model must gain where no standard
 
 
 class Candidate(Protocol):
-    """Something that sees a series and says how it goes on."""
+    """Forecast candidate."""
 
     @property
     def name(self) -> str:
-        """As it is called in reports."""
+        """Name in reports."""
         ...
 
     def see(self, values: Array) -> None:
-        """Take in what was observed since."""
+        """Update with new values."""
         ...
 
     def ahead(self, steps: int) -> Array:
-        """What comes in the next `steps` steps?"""
+        """Forecast of the next `steps` steps."""
         ...
 
 
 @dataclass(frozen=True)
 class BacktestError:
-    """How far one candidate was off, over the horizon that was tested."""
+    """Errors of one candidate over the horizon that was tested."""
 
     mae_rps: float
     wape: float | Unknown
@@ -82,7 +82,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """From which origins is which horizon tested?"""
+    """Origins and horizon of the back-test."""
 
     origins: tuple[int, ...]
     steps: int
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def independent(self) -> float:
-        """How many horizons fit beside each other into the span that was tested?"""
+        """Number of horizons that fit beside each other into the tested span."""
         if not self.origins:
             return 0.0
         return (self.origins[-1] + self.steps - self.origins[0]) / self.steps
@@ -118,7 +118,7 @@ def plan(points: int, *, steps: int, after: int = 0) -> Plan:
 
 
 def run(candidate: Candidate, values: Array, where: Plan) -> Trial:
-    """What would this candidate have forecast from each origin? It is left having seen up to the last one."""
+    """Forecasts of this candidate from each origin; afterwards it has seen all values up to the last one."""
     seen = 0
     forecasts = np.empty((len(where.origins), where.steps))
     observed = np.empty_like(forecasts)
@@ -143,7 +143,7 @@ class Choice:
 
 
 def choose(trials: Sequence[Trial], where: Plan, *, naive: int) -> Choice:
-    """Who forecasts? The first `naive` trials are the naive candidates."""
+    """The candidate that forecasts; the first `naive` trials are the naive candidates."""
     means = [_mean(t.losses) for t in trials]
     bar = 0
     for i in range(1, naive):

@@ -1,4 +1,4 @@
-"""Which recursion describes this history?
+"""Fit of ARIMA recursions to a history, with pmdarima.
 
 The curve is fitted first (`fourier`), the orders are chosen on what it leaves (`orders`), and pmdarima's
 ARIMA finds the coefficients by maximum likelihood. The curve is not handed over as regressors, which only
@@ -52,7 +52,7 @@ def refit(model: Arima, values: Array) -> Arima:
 
 
 def _begun(recursion: Recursion, curve: Fourier, left: Array) -> Arima:
-    """Begun where the history begins: an average over many steps would never forget one noisy first value."""
+    """Started at the mean of the first values: a long average would never forget one noisy first value."""
     if not (recursion.differenced and recursion.averages):
         return Arima(recursion, curve)
     return Arima(recursion, curve, level=float(left[~np.isnan(left)][:BEGINNING].mean()))
@@ -121,7 +121,8 @@ def _recursion(model: Any, centre: float, scale: float) -> Recursion | None:
 
 
 def _forgets(coefficients: Sequence[float]) -> bool:
-    """Does a recursion with these coefficients die out? One that does not turns rounding into a forecast."""
+    """Whether a recursion with these coefficients decays; otherwise rounding errors grow into the
+    forecast."""
     if not len(coefficients):
         return True
     companion = np.eye(len(coefficients), k=-1)

@@ -1,29 +1,22 @@
-"""How wrong may the forecast be, step by step, over the whole horizon, and at its maximum?
+"""Forecast of the arrival rate: fit, update, predict, and its band from the errors of the back-test.
 
-The winner's own errors in the back-test are kept as whole trajectories r_j (one per origin), because what
-happens within a horizon hangs together. With the forecast f and a scale s,
+`fit_forecast` takes seconds (orders, coefficients, back-test) and is not called in a tick; the `Forecaster`
+that it returns takes in new observations and predicts in milliseconds, with numpy alone, and is stored as
+JSON. `naive_forecaster` stands in when the fitted model has failed: the naive candidate with the smallest
+error of late.
+
+**Band.** The winner's errors in the back-test are kept as whole trajectories r_j (one per origin), because
+errors within a horizon are correlated. With the forecast f and a scale s,
 
     path_j(h) = max(0, f(h) + s(h) · (r_j(h) + d_j))     s = 1, or max(f, floor) if errors grow with the rate
 
-Quantiles over the paths are the band. The shifts d_j make up for few independent horizons: how far whole
-horizons lie off (σ of the trajectories' means) is known from k of them only, so d_j spreads that to what
-Student's t gives, σ·√(q² − 1) with q = t_{k−1}/z · √(1 + 1/k), and the noise within a horizon stays as it is.
+Quantiles over the paths are the band. The shifts d_j make up for few independent horizons: σ of the
+trajectories' means is known from k of them only, so d_j widens it to Student's t, σ·√(q² − 1) with q =
+t_{k−1}/z · √(1 + 1/k), and the noise within a horizon stays as it is.
 
-The peak is not the maximum of the paths, which add new noise to what the forecast carries: it is max f plus
-the quantiles of max y − max f at the same origins, drawn out from their median by q.
-
-Intervals from an ARIMA's own variance cover too little (measured: 87 % for 95 %) and are not used.
-
-
-What will the arrival rate be, until the next decision has taken effect and a failure is worked off?
-
-`fit_forecast` is slow (seconds: orders, coefficients, back-test) and belongs off the hot path; what it
-returns takes in new observations and forecasts in milliseconds, and survives as JSON.
-
-Which naive forecast does best on what was seen lately? In milliseconds, with numpy alone.
-
-What stands in when the fitted model has failed: the last value, the recent median or the value one period
-ago, whichever the back-test over the horizon in use prefers, with its own errors as the band.
+The peak is not the maximum of the paths, which add new noise to the forecast: it is max f plus the
+quantiles of max y − max f at the same origins, stretched from their median by q. Intervals from an ARIMA's
+own variance cover too little (measured: 87 % for 95 %) and are not used.
 """
 
 from __future__ import annotations
@@ -67,19 +60,19 @@ class Spread:
     floor_rps: float
 
     def paths(self, mid: Array) -> Array:
-        """Where may the rate go, one row per trajectory?"""
+        """Possible paths of the rate, one row per trajectory."""
         scale = np.maximum(mid, self.floor_rps) if self.proportional else np.ones_like(mid)
         result: Array = np.maximum(mid + scale * self.trajectories, 0.0)
         return result
 
     def later(self, steps: int) -> Spread:
-        """The same of a forecast that begins so many steps after the newest observation."""
+        """The spread of a forecast that begins so many steps after the newest observation."""
         horizon = self.trajectories.shape[1]
         return replace(self, trajectories=_extended(self.trajectories, horizon + steps)[:, steps:])
 
 
 def spread_of(trial: Trial, where: Plan, *, horizon: int, history: Array, seed: int) -> Spread:
-    """What the errors of the back-test say about the next forecast."""
+    """Spread of the next forecast, from the errors of the back-test."""
     seen = ~np.isnan(trial.observed)
     enough = seen.sum(axis=1) * 2 >= where.steps
     level = float(np.nanmean(history))
@@ -118,7 +111,7 @@ def band(paths: Array, mid: Array) -> tuple[Array, Array]:
 
 
 def peak_of(spread: Spread, paths: Array, mid: Array) -> Interval:
-    """How high is the maximum over the horizon?"""
+    """Maximum over the horizon."""
     highest = paths.max(axis=1)
     if spread.peaks.size:
         top = float(mid.max())
@@ -155,7 +148,7 @@ def _extended(errors: Array, horizon: int) -> Array:
 
 
 def _shifts(means: Array, independent: float, seed: int) -> Array:
-    """Shifts of whole trajectories, drawn without regard to their own."""
+    """Shifts of whole trajectories, independent of their errors."""
     if means.size < 2:
         return np.zeros_like(means)
     width = float(np.sqrt((means**2).mean()) * math.sqrt(_inflation(independent) ** 2 - 1.0))
@@ -166,7 +159,7 @@ def _shifts(means: Array, independent: float, seed: int) -> Array:
 
 
 def _inflation(independent: float) -> float:
-    """How much wider a quantile must be that is known from so few horizons."""
+    """Factor by which a quantile that is known from so few horizons is widened."""
     k = max(2.0, independent)
     level = np.array([(1 + CONFIDENCE) / 2])
     t, z = student_quantiles(level, degrees=k - 1.0)[0], student_quantiles(level, degrees=10_000.0)[0]
@@ -174,7 +167,7 @@ def _inflation(independent: float) -> float:
 
 
 def _prior(history: Array, level: float, horizon: int, seed: int) -> Array:
-    """Random walks as wide as judgement and the steps seen so far say."""
+    """Random walks with the prior width and that of the observed steps."""
     seen = history[~np.isnan(history)]
     step = PRIOR_SHARE * level / math.sqrt(horizon)
     if seen.size > 1:
@@ -184,7 +177,7 @@ def _prior(history: Array, level: float, horizon: int, seed: int) -> Array:
 
 
 def _rounded(values: Array) -> Array:
-    """Six significant digits: what JSON holds is what is computed with."""
+    """Rounded to six significant digits, as they are stored."""
     size = float(np.abs(values).max(initial=0.0))
     if size == 0.0:
         return values
@@ -260,12 +253,12 @@ class Forecast:
 
     @property
     def horizon_s(self) -> float:
-        """How far does it reach?"""
+        """Seconds that it covers."""
         return self.step_s * len(self.mid)
 
 
 class Forecaster:
-    """A fitted forecast: `update` with what was observed since, `predict` from there on."""
+    """A fitted forecast: `update` with new rates, then `predict` from there on."""
 
     def __init__(
         self,
@@ -288,11 +281,11 @@ class Forecaster:
 
     @property
     def model(self) -> str:
-        """Which candidate forecasts?"""
+        """Name of the candidate that forecasts."""
         return self._model.name
 
     def update(self, new_rps: Any) -> Forecaster:
-        """Take in the rates observed since, oldest first, one per step; NaN where nothing was observed.
+        """Update with new rates, oldest first, one per step; NaN where nothing was observed.
 
         In one piece or in many makes no difference. The forecaster itself changes, and is returned.
         """
@@ -300,7 +293,7 @@ class Forecaster:
         return self
 
     def predict(self, *, paths: int = 200, later_steps: float = 0.0) -> Forecast:
-        """What will the rate be over the horizon? The same paths around the forecast at every call.
+        """The rate over the horizon, with the same paths around the forecast at every call.
 
         `later_steps`: how long ago the newest observation ended. Whole steps are left out, and where the rate
         rises, a part of one is gone ahead; where it falls, nothing is, for what is left of the step that has
@@ -367,7 +360,7 @@ class Forecaster:
 
 
 def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecaster:
-    """Which model forecasts this rate best over the horizon, fitted and ready to be updated?
+    """Fit the candidate that forecasts this rate best over the horizon.
 
     `history_rps`: rates at a regular step, oldest first, NaN where nothing was observed. The horizon is the
     smallest whole number of steps that covers `horizon_s`.
@@ -429,7 +422,7 @@ def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int
 
 
 def forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecast:
-    """What will the rate be over the horizon? Fitting and predicting in one; slow for long histories."""
+    """Fit and predict in one; slow for long histories."""
     return fit_forecast(history_rps, step_s=step_s, horizon_s=horizon_s, seed=seed).predict()
 
 

@@ -1,4 +1,4 @@
-"""Which smooth curve repeats with the periods that were found?
+"""Smooth periodic curve: harmonics of the periods that were found.
 
     s(t) = Σ_P Σ_{k ≤ K_P} a_{P,k} cos(2πkt/P) + b_{P,k} sin(2πkt/P)
 
@@ -40,7 +40,7 @@ class Fourier:
     coefficients: tuple[float, ...]
 
     def at(self, first: int, steps: int) -> Array:
-        """What is the curve at the steps first, first + 1, …?"""
+        """Values of the curve at the steps first, first + 1, …"""
         if not self.coefficients:
             return np.zeros(steps)
         result: Array = _columns(first, steps, self.periods, self.harmonics) @ np.array(self.coefficients)

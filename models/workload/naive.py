@@ -1,4 +1,4 @@
-"""What would somebody without a model expect: the same as now, as one period ago, or as usual of late?
+"""Naive forecasts: the last value, the value one period ago, the median of recent values.
 
     last value        f(t + h) = y(t)
     seasonal naive    f(t + h) = y(t + h − P)
@@ -31,13 +31,13 @@ class LastValue:
     last: float = 0.0
 
     def see(self, values: Array) -> None:
-        """Take in what was observed since."""
+        """Update with new values."""
         observed = values[~np.isnan(values)]
         if observed.size:
             self.last = float(observed[-1])
 
     def ahead(self, steps: int) -> Array:
-        """What comes in the next `steps` steps?"""
+        """Forecast of the next `steps` steps."""
         return np.full(steps, self.last)
 
 
@@ -53,11 +53,11 @@ class SeasonalNaive:
 
     @property
     def name(self) -> str:
-        """As it is called in reports."""
+        """Name in reports."""
         return f"seasonal naive {self.period}"
 
     def see(self, values: Array) -> None:
-        """Take in what was observed since."""
+        """Update with new values."""
         for value in values.tolist():
             if value == value:
                 self.last = value
@@ -69,7 +69,7 @@ class SeasonalNaive:
         del self.ring[: -self.period]
 
     def ahead(self, steps: int) -> Array:
-        """What comes in the next `steps` steps? Before one full period was seen, the last value."""
+        """Forecast of the next `steps` steps; before one full period was observed, the last value."""
         if len(self.ring) < self.period:
             return np.full(steps, self.last)
         return np.resize(np.array(self.ring), steps)
@@ -89,11 +89,11 @@ class RecentMedian:
 
     @property
     def name(self) -> str:
-        """As it is called in reports."""
+        """Name in reports."""
         return f"median of {self.window}"
 
     def see(self, values: Array) -> None:
-        """Take in what was observed since."""
+        """Update with new values."""
         for value in values.tolist():
             if value != value:
                 self.missing += 1
@@ -122,5 +122,5 @@ class RecentMedian:
         return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
     def ahead(self, steps: int) -> Array:
-        """What comes in the next `steps` steps?"""
+        """Forecast of the next `steps` steps."""
         return np.full(steps, self._middle())
