@@ -10,6 +10,8 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
+from memory_registry import MemoryRegistry
+from memory_store import MemoryStore
 
 from assets import checks, metadata, model
 from assets.decide import table
@@ -18,10 +20,7 @@ from assets.partitions import JOBS, POINTS
 from models.errors import Misconfigured, NotReady
 from models.ports import Registry, Store
 from models.quantities import Measurement, Misuse, Unknown
-from models.simulation.registry import MemoryRegistry
-from models.simulation.store import MemoryStore
 from pipelines.environments import batch_tasks
-from pipelines.environments.simulated.adapters import SimulatedRegistry
 from pipelines.integrations import mlflow_model
 from pipelines.integrations.mlflow_registry import MlflowRegistry
 from pipelines.orchestration.modelling import Modelling, ModellingResource, purpose
@@ -89,7 +88,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path, SimulatedRegistry(MemoryRegistry()))
+    return Workshop(tmp_path, MemoryRegistry())
 
 
 def shown(run: Any, asset: str) -> dict[str, Any]:
@@ -279,7 +278,7 @@ def test_the_partitions_that_the_owner_has_counted_shape_the_capacity(
     settings = loading.parse(
         '[job.orders]\nbuild = "package.module:function"\ninputs = {events = "orders"}\n', environment={}
     )
-    registry = SimulatedRegistry(MemoryRegistry())
+    registry = MemoryRegistry()
     modelling = Modelling(settings, folder, registry)
     assert modelling.purpose("orders", store).tasks is None
     store.save_document("orders", batch_tasks.DOCUMENT, {"schema": 1, "tasks": 12})

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_registry import MemoryRegistry
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, Unsafe
 from models.ports import ModelVersion, Registry
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
-from models.simulation.registry import MemoryRegistry
-from pipelines.environments.simulated.adapters import SimulatedRegistry
 from pipelines.integrations.mlflow_registry import MlflowRegistry
 from pipelines.settings.schema import MlflowSettings
 from profiling_jobs.telemetry.batch_costs import EngineInputs
@@ -31,7 +30,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16
 @pytest.fixture(scope="module", params=["memory", "mlflow"])
 def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     if request.param == "memory":
-        yield SimulatedRegistry(MemoryRegistry())
+        yield MemoryRegistry()
     else:
         yield MlflowRegistry.of(MlflowSettings(), tmp_path_factory.mktemp("registry"))
 

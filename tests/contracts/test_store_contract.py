@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from memory_store import MemoryStore
 
 from models.ports import Control, Directive, Lease, Store
 from models.quantities import Measurement, Misuse, RecoveryEvent
-from models.simulation.store import MemoryStore
 from pipelines.integrations.sqlite_store import SqliteStore
 
 

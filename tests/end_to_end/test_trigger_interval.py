@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from memory_registry import MemoryRegistry
 
 from models.errors import Misconfigured
 from models.ports import Broker
-from models.simulation.registry import MemoryRegistry
 from pipelines.environments import base
-from pipelines.environments.simulated.adapters import SimulatedRegistry
 from pipelines.integrations import java
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.orchestration.modelling import Modelling
@@ -137,7 +136,7 @@ def test_from_a_recording_and_a_profile_to_a_decision(folder: Path) -> None:
         with clicking(here.broker):
             carried_out(desk, "record", "clicks", say=print, seconds=130.0)
             carried_out(desk, "profile", "clicks", say=print)
-            modelling = Modelling(settings, folder, SimulatedRegistry(MemoryRegistry()))
+            modelling = Modelling(settings, folder, MemoryRegistry())
             room, purpose = modelling.context(here.store), modelling.purpose("clicks", here.store)
             for kind in ("capacity", "workload", "recovery"):
                 made = refit(kind, purpose, room)

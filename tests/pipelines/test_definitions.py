@@ -6,10 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
+from memory_store import MemoryStore
 
 from models.quantities import Unknown
 from models.simulation import sampling
-from models.simulation.store import MemoryStore
 from pipelines.definitions import built
 from pipelines.environments import base
 from pipelines.orchestration.resources import AtDesk, RefusingIOManager

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from memory_registry import MemoryRegistry
 
 from models.control import Blackout, Settings
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.quantities import Unknown
 from models.simulation import sampling
-from models.simulation.registry import MemoryRegistry
 from pipelines.environments import base
-from pipelines.environments.simulated.adapters import SimulatedDeployments, SimulatedRegistry
+from pipelines.environments.simulated.adapters import SimulatedDeployments
 from pipelines.orchestration.modelling import Modelling
 from pipelines.processes.owner import Owner
 from pipelines.server import drills, recording
@@ -511,7 +511,7 @@ class TestWhatDecisionsNeed:
         with opened(trigger_s=1.0, event_time="kafka-timestamp", longest_window_s=10.0) as office:
             carried_out(office.desk, "record", "orders", seconds=400.0)
             carried_out(office.desk, "profile", "orders")
-            modelling = Modelling(office.here._settings, office.folder, SimulatedRegistry(MemoryRegistry()))
+            modelling = Modelling(office.here._settings, office.folder, MemoryRegistry())
             store = office.world.store
             room, purpose = modelling.context(store), modelling.purpose("orders", store)
             for kind in ("capacity", "workload", "recovery"):

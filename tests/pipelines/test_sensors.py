@@ -4,9 +4,9 @@ import json
 
 import dagster as dg
 import pytest
+from memory_store import MemoryStore
 
 from models.errors import Misconfigured, NotReady
-from models.simulation.store import MemoryStore
 from pipelines.orchestration import sensors
 from pipelines.orchestration.jobs import all_jobs
 from pipelines.settings import loading

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from memory_store import MemoryStore
 
 from models.errors import NotReady, Unsafe
 from models.ports import Function, Plan
-from models.simulation.store import MemoryStore
 from pipelines.command_line import main, serve
 from pipelines.environments import base
 from pipelines.environments.local import driver_watch, drivers

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from memory_store import MemoryStore
 
 from models.control import Models, Settings
 from models.downtime import DowntimeModel
@@ -19,7 +20,6 @@ from models.ports import Function, Plan
 from models.quantities import Interval, Unknown
 from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import Cluster
-from models.simulation.store import MemoryStore
 from models.workload import Forecaster
 from models.workload.forecaster import naive_forecaster
 from pipelines.environments.attached import (

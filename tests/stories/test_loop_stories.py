@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_store import MemoryStore
 
 from models.capacity import CapacityModel
 from models.control import Blackout, Models, Settings, Situation
@@ -29,7 +30,6 @@ from models.promise import Promise
 from models.quantities import Interval, Measurement, Unknown
 from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import Cluster
-from models.simulation.store import MemoryStore
 from models.workload import Forecaster
 from models.workload.forecaster import naive_forecaster
 from pipelines.environments.simulated.adapters import (

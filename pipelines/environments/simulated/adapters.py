@@ -1,11 +1,7 @@
-"""How does the registry's twin become the port? With the classes, errors and checks of every registry.
+"""Adapters from the simulated cluster to the ports.
 
-What sends the records of a simulated profiling copy? A flow into its topics, exactly as commanded.
-
-How do the twins become ports?
-
-The models know neither the ports' dataclasses nor their errors: here the values are given their class, and
-each `Refused` becomes the error of its kind. What the plans themselves forbid is checked as everywhere else.
+The cluster knows neither the ports' dataclasses nor their errors: here its values become theirs, and each
+`Refused` becomes the error of its kind. A simulated source sends exactly the rate that is commanded.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ from models.ports import (
     Commit,
     ExecutorSample,
     Injection,
-    ModelVersion,
     Offsets,
     Plan,
     Query,
@@ -34,10 +29,8 @@ from models.ports import (
 from models.quantities import Unknown
 from models.simulation import sampling
 from models.simulation.cluster import Cluster
-from models.simulation.registry import MemoryRegistry
 from models.simulation.topics import Refused
 from profiling_jobs import plans
-from profiling_jobs.training.model_documents import Document, check_registration, job_and_kind
 
 from .time import SharedCluster
 
@@ -254,47 +247,3 @@ class SimulatedMetrics:
 def _as(wanted: Any, value: Any) -> Any:
     """The same fields under the port's name."""
     return wanted(**vars(value))
-
-
-class SimulatedRegistry:
-    """Versions that are forgotten with the process."""
-
-    def __init__(self, registry: MemoryRegistry) -> None:
-        self._registry = registry
-
-    def register(
-        self,
-        name: str,
-        document: Document,
-        *,
-        tags: Mapping[str, str],
-        picture: bytes = b"",
-        about: str = "",
-    ) -> ModelVersion:
-        check_registration(name, document, tags=tags, picture=picture)
-        made = self._registry.register(name, document, tags=tags, picture=picture, about=about)
-        return ModelVersion(made.name, made.version, made.document, made.tags)
-
-    def promote(self, name: str, version: int, *, alias: str = "champion") -> None:
-        job_and_kind(name)
-        try:
-            self._registry.promote(name, version, alias=alias)
-        except Refused as refused:
-            raise Misconfigured(refused.setting, refused.problem) from refused
-
-    def load(
-        self, name: str, *, alias: str = "champion", version: int | None = None
-    ) -> ModelVersion | Unknown:
-        job_and_kind(name)
-        kept = self._registry.load(name, alias=alias, version=version)
-        if isinstance(kept, Unknown):
-            return kept
-        return ModelVersion(kept.name, kept.version, kept.document, kept.tags)
-
-    def versions(self, name: str) -> tuple[int, ...]:
-        job_and_kind(name)
-        return self._registry.versions(name)
-
-    def aliases(self, name: str) -> Mapping[str, int]:
-        job_and_kind(name)
-        return self._registry.aliases(name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from memory_store import MemoryStore
 
 from models import control
 from models.control import Blackout, Settings, State
@@ -16,7 +17,6 @@ from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Directive, Lease, Rescaled, Status
 from models.promise import Promise
 from models.quantities import Unknown
-from models.simulation.store import MemoryStore
 from profiling_jobs.control_loop import applying
 from profiling_jobs.control_loop.applying import LEASE_S, apply, pending
 from profiling_jobs.control_loop.context import Loop

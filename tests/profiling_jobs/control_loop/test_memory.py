@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from memory_store import MemoryStore
 
 from models import control
 from models.control import Settings
 from models.errors import Unsafe
 from models.ports import Control
 from models.promise import Promise
-from models.simulation.store import MemoryStore
 from profiling_jobs.control_loop.forecasting import Rates
 from profiling_jobs.control_loop.memory import (
     Memory,

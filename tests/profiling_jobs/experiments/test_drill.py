@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from memory_store import MemoryStore
 
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, NotReady
@@ -14,7 +15,6 @@ from models.recovery import recovered_at
 from models.simulation import sampling
 from models.simulation.batches import Behaviour, Platform, contended
 from models.simulation.cluster import Cluster
-from models.simulation.store import MemoryStore
 from pipelines.environments.simulated.adapters import (
     SimulatedBroker,
     SimulatedClock,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_store import MemoryStore
 
 from models import codec, probing
 from models.errors import Misconfigured, NotReady
@@ -14,7 +15,6 @@ from models.quantities import Unknown
 from models.simulation import sampling
 from models.simulation.batches import Behaviour, Platform, contended
 from models.simulation.cluster import Cluster
-from models.simulation.store import MemoryStore
 from pipelines.environments.simulated.adapters import (
     SimulatedBroker,
     SimulatedClock,

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_registry import MemoryRegistry
+from memory_store import MemoryStore
 
 from models.capacity import CapacityModel
 from models.ports import Control
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 from models.series import Grid
-from models.simulation.registry import MemoryRegistry
-from models.simulation.store import MemoryStore
-from pipelines.environments.simulated.adapters import SimulatedRegistry
 from profiling_jobs.control_loop.forecasting import Rates, forecast_step_s
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.training import checks, fitting, promoting, training_data, workload_history
@@ -41,7 +40,7 @@ NOW_S = 1_763_474_400.0
 
 @pytest.fixture
 def room(tmp_path: Path) -> TrainingContext:
-    return TrainingContext(MemoryStore(), SimulatedRegistry(MemoryRegistry()), tmp_path)
+    return TrainingContext(MemoryStore(), MemoryRegistry(), tmp_path)
 
 
 def every_model(room: TrainingContext) -> dict[str, promoting.Made]:

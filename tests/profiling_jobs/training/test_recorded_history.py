@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from memory_store import MemoryStore
 
 from models.quantities import Unknown
-from models.simulation.store import MemoryStore
 from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.recording.recorded import LOCK, Slice, slice_file
 from profiling_jobs.training import workload_history

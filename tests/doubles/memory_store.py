@@ -1,8 +1,6 @@
-"""What does Headroom remember while it is only simulated?
+"""In-memory implementation of the `Store` port; passes the same suite as SQLite.
 
-The twin of the store: the same answers as a database, forgotten with the process. Everything goes through
-its written form, so that what would not survive a database does not survive here either. Directives, leases
-and control states are whatever has their fields (models.ports has them).
+Values are kept as text, so that only what a database would keep is kept.
 """
 
 from __future__ import annotations
@@ -13,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..arguments import whole
-from ..codec import dumps, loads
-from ..quantities import Measurement, Misuse, RecoveryEvent
+from models.arguments import whole
+from models.codec import dumps, loads
+from models.quantities import Measurement, Misuse, RecoveryEvent
 
 
 @dataclass
