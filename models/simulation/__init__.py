@@ -1,4 +1,4 @@
-"""What would happen? Twins of the outside world on a stepped clock, in memory.
+"""Simulation of a broker and of jobs on a cluster, in memory and on a stepped clock.
 
-They fit the ports by shape (the same fields, the same methods) and pass the same suites (tests/contracts).
+The objects have the same fields and methods as the ports and pass the same suites (tests/contracts).
 """

@@ -1,19 +1,15 @@
-"""How far is a micro-batch, while executors come, go, freeze and warm up?
+"""Micro-batches of a simulated job: offsets, progress, and executors that come, go, freeze and warm up.
 
-A batch is a pool of records. The k executors at work empty it at T(k). An executor that is frozen, or whose
-Python workers still start, holds one task, which waits for it; the batch ends when the pool is empty and
-nobody holds a task. A lost executor's task is done anew, half of it on average:
+A batch is a pool of records, processed at T(k) by the k executors that work. An executor that is frozen, or
+whose Python workers still start, holds one task, which waits for it; the batch ends when the pool is empty
+and no task is held. The task of a lost executor is repeated, half of it on average:
 
     records of a task  = records / max(partitions with new records, executors)
     dn/dt              = T(k)   while  left > held · task,     else 0
 
-How does a simulated job really behave, and how fast is the platform below it?
-
-The truth that profiling has to find out: nothing outside the simulation may look at it. The defaults are
-what was measured of the job `enrichment` (about 1 ms of waiting per record) on a local Spark: 800, 1 420,
-2 480 and 3 000 records/s at 1, 2, 4 and 6 executors.
-
-From where and up to where does a batch read, and what of it outlives the driver?
+`Behaviour` and `Platform` are the truth that profiling has to find: nothing outside the simulation may read
+them. The defaults were measured with the job `enrichment` (about 1 ms of waiting per record) on a local
+Spark: 800, 1 420, 2 480 and 3 000 records/s at 1, 2, 4 and 6 executors.
 """
 
 from __future__ import annotations
@@ -53,13 +49,13 @@ class Behaviour:
         number("Behaviour.cpu_share", self.cpu_share, at_least=0.0, at_most=1.0)
 
     def rate(self, executors: int) -> float:
-        """Records/s of so many warm executors; none process nothing."""
+        """Records/s of so many warm executors."""
         return max(0.0, self.capacity_rps(executors)) if executors > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Platform:
-    """Where jobs run: slots, and how long things take there."""
+    """Platform of the jobs: slots, and durations of its operations."""
 
     slots: int = 8
     driver_start_s: float = 7.0  # measured: a Spark session on an idle machine
@@ -83,7 +79,7 @@ TRIMMED = 256  # judgement: how many may be too old before they are dropped toge
 
 @dataclass(frozen=True)
 class Commit:
-    """One batch that is done: its number, when that was, from where and up to where it has read."""
+    """A finished batch: its number, when it ended, and its start and end offsets."""
 
     batch: int
     at_s: float
@@ -105,7 +101,7 @@ class Checkpoint:
     commits: list[Commit] = field(default_factory=list)
 
     def begin(self, positions: Mapping[str, Whole]) -> None:
-        """A query that is new stands where it begins, before it has finished a batch."""
+        """The start offsets of a new query."""
         for topic, begin in positions.items():
             self.committed.setdefault(topic, begin)
 
@@ -126,7 +122,7 @@ class Checkpoint:
 
 
 def position(checkpoint: Checkpoint, topic: str, starts: Whole) -> Whole:
-    """Where it reads on: after what is committed, but not at what retention has deleted.
+    """The next start offsets: after the committed ones, and not below the start of the log.
 
     Partitions that are new are read from their start.
     """
@@ -141,7 +137,7 @@ def position(checkpoint: Checkpoint, topic: str, starts: Whole) -> Whole:
 def share_out(
     positions: Mapping[str, Whole], heads: Mapping[str, Whole], *, limit: int | None
 ) -> dict[str, Whole]:
-    """Up to where does a batch read? Each partition gets its part of the limit, by what it has waiting."""
+    """End offsets of a batch; the limit is shared by the waiting records of each partition."""
     waiting = {topic: np.maximum(0, heads[topic] - begin) for topic, begin in positions.items()}
     total = int(sum(counts.sum() for counts in waiting.values()))
     if limit is None or total <= limit:
@@ -194,14 +190,14 @@ class Batch:
     repeated: float = 0.0
 
     def join(self, executor: Executor, *, at_s: float, warm_up_s: float) -> None:
-        """It takes a task; with cold Python workers it holds that one for a while first."""
+        """It takes a task; with cold Python workers it holds this task for a while first."""
         if not executor.warm:
             executor.holds_until_s = max(at_s, self.works_from_s) + warm_up_s
             executor.warm = True
         self.members.append(executor)
 
     def has_waiting_tasks(self) -> bool:
-        """Whether a newcomer finds something to do."""
+        """Whether there is a task for a new executor."""
         return not self.members or self.left > self.task * len(self.members)
 
     def lose(self, executor: Executor, *, at_s: float) -> None:
@@ -213,7 +209,7 @@ class Batch:
                 self.repeated += again
 
     def free(self, at_s: float) -> float:
-        """Records that somebody at work can get at."""
+        """Records that are not held by an executor without progress."""
         held = sum(1 for executor in self.members if executor.holds(at_s))
         return max(0.0, self.left - held * self.task) if held else self.left
 
@@ -221,7 +217,7 @@ class Batch:
         return [executor for executor in self.members if not executor.holds(at_s)]
 
     def progress(self, from_s: float, to_s: float, behaviour: Behaviour) -> None:
-        """Nobody joins, leaves, freezes or wakes up within this stretch."""
+        """Progress over a stretch in which the executors do not change."""
         begin_s = max(from_s, self.works_from_s)
         if to_s <= begin_s:
             return
@@ -243,7 +239,7 @@ class Batch:
         return at_s >= self.works_from_s and self.left <= NOTHING
 
     def next_s(self, at_s: float, behaviour: Behaviour) -> float:
-        """When is it done, or stuck, if nothing else happens?"""
+        """When it is done or stuck if nothing else happens."""
         begin_s = max(at_s, self.works_from_s)
         free, rate = self.free(begin_s), behaviour.rate(len(self.at_work(begin_s)))
         wakes = min((e.holds_until_s for e in self.members if e.holds_until_s > at_s), default=math.inf)
@@ -253,5 +249,5 @@ class Batch:
 
     @property
     def written(self) -> int:
-        """Records that reached the sink, with those that were repeated."""
+        """Records that reached the sink, repeated ones included."""
         return math.floor(self.records - self.left + self.repeated + NOTHING)

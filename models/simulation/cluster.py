@@ -1,9 +1,8 @@
-"""What would a cluster do, at what time, if nothing of it were real?
+"""Simulated cluster: a queueing model of jobs on Spark, on a stepped clock.
 
-The queueing twin of a broker with jobs on Spark, on a clock that moves only when it is told to (`advance`).
-Between two events everything grows steadily, so time jumps from event to event: an executor registers, a
-batch ends, a time-out is over. Its methods have the shape of `Deployments` and `Failures` in
-models.ports and say no with `Refused`; `topics` is the broker, `sampling` the metrics.
+Time moves only by `advance`. Between two events everything grows steadily, so time jumps from event to
+event: an executor registers, a batch ends, a time-out is over. Its methods have the shape of `Deployments`
+and `Failures` in models.ports and refuse with `Refused`; `topics` is the broker, `sampling` the metrics.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ DEFAULT = Behaviour()
 
 @dataclass(frozen=True)
 class Status:
-    """What a deployment says of itself."""
+    """Status of a deployment."""
 
     state: str
     declared_scale_out: int
@@ -38,7 +37,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Rescaled:
-    """What a change of the scale-out really was."""
+    """Result of a change of the scale-out."""
 
     path: str
     before: int
@@ -48,7 +47,7 @@ class Rescaled:
 
 @dataclass(frozen=True)
 class Injection:
-    """A failure that was caused on purpose."""
+    """An injected failure."""
 
     id: str
     deployment: str
@@ -59,7 +58,7 @@ class Injection:
 
 @dataclass
 class Cluster:
-    """Slots, topics and jobs. `behaviours` holds the truth by job name."""
+    """Slots, topics and jobs. `behaviours`: true behaviour by job name."""
 
     behaviours: Mapping[str, Behaviour] = field(default_factory=dict)
     platform: Platform = field(default_factory=Platform)
@@ -76,7 +75,7 @@ class Cluster:
     # ------------------------------------------------------------------ time
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, event by event."""
+        """Advance time, event by event."""
         until = self.now_s + number("seconds", seconds, at_least=0.0)
         self._act()
         while self.now_s < until:
@@ -136,7 +135,7 @@ class Cluster:
         job.start(self.now_s)
 
     def scale(self, name: str, scale_out: int, *, epoch: int, path: str = "live") -> Rescaled:
-        """Time passes until the executors are registered, or the time-out is over."""
+        """Advance time until the executors are registered, or to the time-out."""
         job = self.job(name)
         if epoch < job.epoch:
             raise Refused("unsafe", f"{name}: epoch {epoch} is older than {job.epoch}, carried out already")
@@ -161,7 +160,7 @@ class Cluster:
         return Rescaled(path if job.runs == run else "restart", before, scale_out, self.now_s - begun)
 
     def stop(self, name: str) -> None:
-        """Time passes until the batch at work is over."""
+        """Advance time until the current batch is over."""
         job = self.job(name)
         if job.state == "stopped":
             return
@@ -266,4 +265,4 @@ class Cluster:
 
 
 def _nothing() -> None:
-    """A dead process is replaced by others: nothing to put right."""
+    """Nothing to undo: a dead process is replaced by others."""

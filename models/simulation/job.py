@@ -1,6 +1,6 @@
-"""What does a streaming job do next: plan a batch, finish it, come back from the dead?
+"""Simulated streaming job: one driver with its executors, batch by batch.
 
-One driver with its executors. A batch is written down before it runs and again when it is done; so a driver
+A batch is written down before it runs and again when it is done; so a driver
 that dies repeats it with the very same offsets, and the sink gets some records twice. With a trigger interval
 a batch starts at a boundary, and at once when it is late. Records that retention has deleted before they were
 read fail the job for good, as Spark's Kafka source does by default (failOnDataLoss).
@@ -53,7 +53,7 @@ class Job:
 
     @property
     def ours(self) -> bool:
-        """Does the declared size still carry our mark?"""
+        """Whether the declared size still carries our mark."""
         return self.declared == self.marked
 
     @property
@@ -111,12 +111,12 @@ class Job:
             self.batch.progress(from_s, to_s, self.behaviour)
 
     def act(self, at_s: float) -> None:
-        """Everything that is due."""
+        """Carry out everything that is due."""
         while self._one_step(at_s):
             pass
 
     def next_s(self, at_s: float) -> float:
-        """When is something due again, if nobody interferes?"""
+        """When the next event is due."""
         if self.frozen_s is not None:
             return self.frozen_s + self._platform.driver_timeout_s
         if self._driver_due_s is not None:
@@ -237,7 +237,7 @@ class Job:
         return True
 
     def _deleted(self, ends: Mapping[str, Whole]) -> str:
-        """What the batch is to read and nobody has any more."""
+        """Records of the batch that retention has deleted."""
         for topic, end in ends.items():
             from_, starts = self.checkpoint.committed[topic], self._topics[topic].starts
             for part in range(from_.size):
@@ -280,7 +280,7 @@ class Job:
         return (math.floor(at_s / trigger + 1e-9) + 1) * trigger
 
     def _start_s(self, at_s: float) -> float:
-        """When could the next batch start? Only asked while there is none."""
+        """When the next batch can start; only while there is none."""
         if self._topics.away or not any(executor.seen for executor in self.executors):
             return math.inf
         if at_s < self._next_start_s:

@@ -1,13 +1,13 @@
-"""What would the metrics of a simulated job show at this moment?
+"""Metrics of a simulated job.
 
-The twin of `Metrics`: offsets from the simulated broker and checkpoint, shares of time from the executors,
+Offsets from the simulated broker and checkpoint, shares of time from the executors,
 and latencies from the exact arrival times of the records:
 
     lag      = Σ_p max(0, head_p − max(committed_p, log start_p))
     latency  = commit time − arrival, over all records committed in the last two minutes
 
 Percentiles come from SPREAD points per partition and batch (between two changes of the rate, arrivals lie
-evenly). What lies between two samples of an executor is its cpu, busy share and rate.
+evenly). The cpu, busy share and rate of an executor are those between two samples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Waits = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Commit:
-    """A batch that is done."""
+    """A finished batch."""
 
     batch: int
     at_s: float
@@ -45,7 +45,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class ExecutorSample:
-    """One executor since the sample before."""
+    """One executor since the previous sample."""
 
     executor: str
     state: str
@@ -83,7 +83,7 @@ class _Counters:
 
 
 class Sampler:
-    """The metrics of all jobs of one cluster; remembers what it showed last."""
+    """Metrics of all jobs of one cluster, with the last sample of each."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -176,7 +176,7 @@ def _lag(head: Offsets, committed: Offsets, log_start: Offsets) -> float:
 def _percentiles(
     commits: list[Done], topics: Topics, now: float, known: dict[int, Waits]
 ) -> list[float | Unknown]:
-    """p50, p95, p99 in milliseconds. `known`: what was reckoned before of each batch."""
+    """p50, p95, p99 in milliseconds. `known`: latencies of earlier batches."""
     first = bisect_right(commits, now - WINDOW_S, key=lambda commit: commit.at_s)
     for batch in [batch for batch in known if first == len(commits) or batch < commits[first].batch]:
         del known[batch]

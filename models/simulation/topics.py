@@ -1,13 +1,11 @@
-"""What has arrived at a simulated broker, partition by partition, at any moment?
+"""Simulated broker: exact offsets of every partition at any moment.
 
 Between two changes of its rate the end of a partition grows steadily, so that end offsets at any time, and
 the arrival time of any offset, are exact and need no steps. Record k (from 0) has arrived when the end has
 reached k + 1. While the broker is away nothing arrives; producers wait, and all of it comes at its return.
 
-How does a twin say no, without knowing the errors of the outside world?
-
-With one error of its own; models.errors has one class per kind, and pipelines.environments.simulated.adapters
-puts the two together.
+A refused call raises `Refused`; pipelines.environments.simulated.adapters turns it into the error of its
+kind.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from ..quantities import Misuse
 
 
 class Refused(Exception):
-    """Not done, and why. `kind` tells what has to happen next; `setting` is what has to be changed."""
+    """A refused call. `kind`: of the error in models.errors; `setting`: the setting to change."""
 
     def __init__(
         self, kind: Literal["not_ready", "unsafe", "misconfigured"], problem: str, *, setting: str = ""
@@ -76,7 +74,7 @@ class Topic:
         return np.floor(self.reached(at_s) + ROUNDING).astype(np.int64)
 
     def arrived_s(self, partition: int, offset: int) -> float:
-        """When did this record arrive? inf for one that never will."""
+        """When this record arrived; inf for one that never will."""
         want = offset + 1.0 - ROUNDING / 2
         last = self.ends[-1][partition]
         if want > last:
@@ -93,7 +91,7 @@ class Topic:
         return min(after_s, math.nextafter(then_s, math.inf))  # epoch seconds are coarse: never too early
 
     def before(self, at_s: float) -> Whole:
-        """How many records had arrived earlier than this?"""
+        """Number of records that arrived before this moment."""
         first = bisect_left(self.times_s, at_s)  # of two equal times the first is before a jump
         jump = first < len(self.times_s) and self.times_s[first] == at_s
         found = np.floor((self.ends[first] if jump else self.reached(at_s)) + ROUNDING).astype(np.int64)
@@ -103,7 +101,7 @@ class Topic:
         return found
 
     def knot(self, at_s: float) -> None:
-        """Write down the ends of now, so that from here on they may grow in another way."""
+        """Fix the current ends, so that the rate can change from here on."""
         if self.away_s is not None:
             self.held = self.held + self.rates * (at_s - self.away_s)
             self.away_s = at_s
@@ -112,7 +110,7 @@ class Topic:
             self.times_s.append(at_s)
 
     def add(self, at_s: float, counts: Array) -> None:
-        """Records that come all at once."""
+        """Add records at once."""
         self.knot(at_s)
         if self.away_s is not None:
             self.held = self.held + counts
@@ -139,7 +137,7 @@ class Topic:
 
 
 class Topics:
-    """The topics of one broker and what consumer groups have committed. Times are given, never taken."""
+    """Topics of one broker and offsets committed by consumer groups; every call is given the time."""
 
     def __init__(self) -> None:
         self._topics: dict[str, Topic] = {}
@@ -224,7 +222,7 @@ class Topics:
         self._groups.setdefault(group, {}).update(kept)
 
     def commit_all(self, group: str, offsets: Mapping[str, Whole]) -> None:
-        """As `commit`, of whole topics, for a job that is known to be right."""
+        """Commit of whole topics, without checks."""
         self._groups.setdefault(group, {}).update(offsets)
 
     def _kept(self, group: str, name: str) -> Whole:
@@ -239,7 +237,7 @@ class Topics:
     # --------------------------------------------------- what happens to it
 
     def produce(self, name: str, counts: Mapping[int, int], *, at_s: float) -> None:
-        """Records that arrive at once: partition -> how many."""
+        """Add records at once: partition -> number."""
         topic = self[name]
         more = np.zeros(topic.partitions)
         for part, count in counts.items():
@@ -249,7 +247,7 @@ class Topics:
         topic.add(at_s, more)
 
     def flow(self, name: str, rate_rps: float, *, at_s: float, shares: Sequence[float] | None = None) -> None:
-        """From now on records arrive at this rate, evenly or in these shares (0: an idle partition)."""
+        """Set the arrival rate from now on, evenly or in these shares (0: an idle partition)."""
         topic = self[name]
         weights = numbers("shares", [1.0] * topic.partitions if shares is None else shares, at_least=0.0)
         if weights.shape != (topic.partitions,) or weights.sum() <= 0.0:
@@ -258,27 +256,27 @@ class Topics:
         topic.rates = number("rate_rps", rate_rps, at_least=0.0) * weights / weights.sum()
 
     def expire(self, name: str, before: Mapping[int, int], *, at_s: float) -> None:
-        """Retention moves the start of the log: partition -> first offset that is left."""
+        """Delete by retention: partition -> first offset that is left."""
         topic = self[name]
         ends = topic.end(at_s)
         for part, offset in before.items():
             topic.starts[part] = max(topic.starts[part], min(offset, ends[part]))
 
     def grow(self, name: str, partitions: int, *, at_s: float) -> None:
-        """The topic gains partitions. They stay idle until a rate is set anew."""
+        """Add partitions; they are idle until a rate is set again."""
         if partitions < self[name].partitions:
             raise Misuse("partitions", "a topic does not lose partitions")
         self[name].grow(at_s, partitions)
 
     def leave(self, *, at_s: float) -> None:
-        """The broker goes away."""
+        """Stop the broker."""
         if not self.away:
             self.away = True
             for topic in self._topics.values():
                 topic.leave(at_s)
 
     def come_back(self, *, at_s: float) -> None:
-        """And is back: producers hand over what they held."""
+        """Start the broker; producers send what they held."""
         if self.away:
             self.away = False
             for topic in self._topics.values():
