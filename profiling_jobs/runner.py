@@ -1,11 +1,10 @@
-"""How does somebody's program become a job that can be watched, rescaled and stopped between batches?
+"""The driver: runs a user's program as a job that can be watched, rescaled and stopped between batches.
 
-`python -m profiling_jobs.runner DEPLOYMENT/driver.json` is the driver. It runs the program in its own
-interpreter: a script with runpy, unchanged, or a function `build(spark, topics)`. Before that it puts our
-Spark settings where the program's own `SparkSession.builder.getOrCreate()` finds them, and looks over every
-streaming read and write. As soon as there is a session it asks for the executors that are wanted and
-listens to the batches. The control channel answers all the while. How it ended is written down last; a
-driver that was killed leaves nothing.
+`python -m profiling_jobs.runner DEPLOYMENT/driver.json` runs the program in its own interpreter: a script
+with runpy, unchanged, or a function `build(spark, topics)`. Before that our Spark settings are put where the
+program's own `SparkSession.builder.getOrCreate()` finds them, and every streaming read and write is checked.
+With the session it asks for the executors and listens to the batches. The control channel answers all the
+while. How it ended is written last; a driver that was killed leaves nothing.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class Driver:
         except SystemExit as exit:
             if exit.code not in (None, 0):
                 return self._ended("threw", self._why(f"the script left with {exit.code!r}"))
-        except BaseException as error:  # noqa: BLE001 - whatever a program throws is its end
+        except BaseException as error:  # noqa: BLE001 - anything that a program throws is its end
             return self._ended("threw", self._why(in_short(error)))
         return self._ended("finished", "the program came to its end")
 
@@ -215,7 +214,7 @@ class Driver:
         return Ended(self.orders.incarnation, how, reason, self._batches)
 
     def _finish(self, ended: Ended) -> None:
-        """Write the end down and go, whatever threads the program has left behind."""
+        """Write the end down and go, also when threads of the program are left."""
         self._group.close(timeout_s=COMMIT_S)
         ended.write(self.orders.folder)
         say(f"{ended.how}: {ended.reason}")
@@ -236,7 +235,7 @@ def say(text: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """Run what the orders say."""
-    faulthandler.register(signal.SIGUSR1)  # where does it hang? The answer goes to its log
+    faulthandler.register(signal.SIGUSR1)  # writes to the log where it hangs
     orders = Orders.read(Path(arguments[0]))
     driver = Driver(orders)
     calls = {

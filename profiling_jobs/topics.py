@@ -1,4 +1,4 @@
-"""What does a job see of Kafka? Names of its own: `topics.read("events")`, `topics.write("alerts", frame)`.
+"""Kafka as a job sees it, by names of its own: `topics.read("events")`, `topics.write("alerts", frame)`.
 
 Which topics these are, on which brokers, how large a batch may be, how often one starts and where the
 checkpoint lies is the deployment's business: the same function runs as the live job and as a profiling

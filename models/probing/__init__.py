@@ -1,7 +1,7 @@
 """The search for what a job sustains at each scale-out.
 
 `start`, `ask`, `tell` are the search; `judge` turns what was seen into a verdict; `estimates`, `measurements`
-and `progress` say what is known so far.
+and `progress` are what is known so far.
 """
 
 from .probe import Facts, Probe, Result, Verdict, judge, lag_slope, processed_rps

@@ -1,7 +1,7 @@
 """The capacity of each scale-out, given everything that the probes of a search have shown so far.
 
-One Gaussian process over log T, so that a probe at one scale-out says something about the others, and as
-much as the data allow: with x = log(effective slots),
+One Gaussian process over log T, so that a probe at one scale-out says something about the others, and as much
+as the data allow: with x = log(effective slots),
 
     log T(s) = guess(s) + b0 + b1·x + g(x) + h(s)
     g smooth (squared exponential, amplitude a), h rough (independent per scale-out, deviation t)
@@ -9,10 +9,10 @@ much as the data allow: with x = log(effective slots),
     a sustained probe:  its rate is a lower bound,           P = logistic(1.702 (log T - log rate) / n)
     an earlier result:  both, plus a shift common to all earlier results and one of its own, for drift
 
-g bends the line into sqrt, log and contention curves; h carries what is in no family, a staircase nobody has
-told us about. a, t and n are not chosen but averaged over a grid by how well they explain the results
-(Laplace evidence), so an estimate leans on its neighbours where the curve is smooth, on its own probes
-where it is not.
+g bends the line into sqrt, log and contention curves; h carries what is in no family, such as a staircase
+that was not declared. a, t and n are not chosen but averaged over a grid by how well they explain the results
+(Laplace evidence), so an estimate leans on its neighbours where the curve is smooth, on its own probes where
+it is not.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def largest(curve: Curve) -> float:
 def surprising(state: State) -> dict[int, float]:
     """Scale-outs measured once that lie off the line through their neighbours -> what that line says.
 
-    Off by more than noise: a step of the curve, or one probe that was wrong in a way nobody could see.
+    Off by more than noise: a step of the curve, or one probe that was wrong without showing it.
     Most surprising first.
     """
     slots: list[float] = []

@@ -10,9 +10,7 @@ from .curve import curve_of, informative, largest, likely
 from .settings import adaptive_executor_seconds, grid_executor_seconds
 from .state import Bracket, State, believed
 
-WIDEST = (
-    0.25  # half-width of a 90 % interval beyond which a scale-out nobody saturated stays unknown; judgement
-)
+WIDEST = 0.25  # half-width of a 90 % interval; beyond it an unsaturated scale-out stays unknown; judgement
 FEWEST_FOR_A_CURVE = 2  # scale-outs with a value of their own before others are read off the curve
 
 

@@ -6,10 +6,10 @@
             state = tell(state, judge(probe, facts_of(probe)))
     capacity = estimates(state)
 
-`ask` only reads: a probe that was asked and not told is asked again, also by a state that was read from JSON.
+`ask` only reads: a probe without a result yet is asked again, also by a state that was read from JSON.
 No probe is asked that would exceed the budget together with those still running.
 
-The adaptive strategy asks the probe that tells most for its executor-seconds:
+The adaptive strategy asks the probe that shows most for its executor-seconds:
 
 1. Scout: while nothing is known, the smallest scale-out is driven up until it saturates: the cheapest begin.
 2. Cover: every scale-out is saturated once. A saturated probe *measures* the capacity (what was processed),
@@ -17,7 +17,7 @@ The adaptive strategy asks the probe that tells most for its executor-seconds:
 3. Refine: where a probe lowers the summed variance of log T most per executor-second, at the most likely
    capacity: half of these probes are sustained and prove the estimate from below, the others measure it
    again. A scale-out that was measured once and lies off the line through its neighbours is saturated again
-   first: it is a step of the curve, or it was a probe nobody should have believed.
+   first: it is a step of the curve, or it was a wrong probe.
 
 It ends at a 1 % bracket (or a 90 % interval as narrow) everywhere, or at the budget.
 
@@ -55,9 +55,7 @@ from .probe import Probe, Result
 from .settings import Settings, adaptive_executor_seconds
 from .state import Done, State
 
-FIRST_RATE_RPS = (
-    1_000.0  # where nobody gives one: half a core of a simple job; one climbs from there; judgement
-)
+FIRST_RATE_RPS = 1_000.0  # where none is given: half a core of a simple job; one climbs from there; judgement
 CLIMB = 4.0  # from a rate that was sustained while nothing else is known; overshoot harms nothing; judgement
 OVERSHOOT = 1.3  # least above the prediction for a probe that has to saturate: ten times the noise
 MOST_OVERSHOOT = 2.0  # a source can emit only so much; a wrong prediction costs one more probe; judgement
@@ -81,7 +79,7 @@ def start(settings: Settings, *, known: Iterable[Measurement] = ()) -> State:
 
 
 def ask(state: State) -> tuple[Probe, ...] | Done:
-    """What to run now: every probe that is not told yet, or why the search is over."""
+    """What to run now: every probe without a result, or why the search is over."""
     return state.pending or Done(state.done)
 
 
@@ -92,7 +90,7 @@ def tell(state: State, result: Result) -> State:
     if result.probe not in state.pending:
         raise Misuse(
             "result",
-            f"probe {result.probe.number} was not asked or is told already; told: {len(state.results)}",
+            f"probe {result.probe.number} was not asked, or has a result already",
         )
     rest = tuple(p for p in state.pending if p != result.probe)
     return _asked(replace(state, results=(*state.results, result), pending=rest))

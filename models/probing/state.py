@@ -7,7 +7,7 @@ shows that the job could do more than the other allows, by more than the noise o
     saturated at y      against  not sustained at r      y > 1.10 r      (it fell short of what it can do)
     saturated at y      against  saturated at z          y > 1.25 z
 
-Which of two is wrong cannot be told; with a third the odd one out is left aside.
+Of two either may be wrong; with a third the odd one out is left aside.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def bracket_of(results: Sequence[Result]) -> Bracket:
 
 
 def believed(results: Sequence[Each]) -> tuple[Each, ...]:
-    """The valid results of one scale-out without the odd ones; none where it cannot be told which are odd."""
+    """The valid results of one scale-out without the odd ones; none where it is open which are odd."""
     kept = list(results)
     while found := _contradiction(kept):
         least = found[1].value_rps
@@ -93,7 +93,7 @@ def believed(results: Sequence[Each]) -> tuple[Each, ...]:
 
 
 def _contradiction(results: Sequence[Each]) -> tuple[Each, Each] | None:
-    """The pair that contradicts itself most: what could be done, and what says it could not."""
+    """The pair that contradicts itself most: what could be done, and what contradicts it."""
     worst: float = 1.0
     pair: tuple[Each, Each] | None = None
     for able in results:
@@ -135,7 +135,7 @@ class State:
     known: tuple[Measurement, ...] = ()
     results: tuple[Result, ...] = ()
     pending: tuple[Probe, ...] = ()
-    """Asked and not yet told: asked again after a crash."""
+    """Asked and without a result: asked again after a crash."""
     done: str = ""
 
     @cached_property
@@ -146,7 +146,7 @@ class State:
         return {s: tuple(r) for s, r in sizes.items()}
 
     def at(self, scale_out: int) -> tuple[Result, ...]:
-        """Every result at this scale-out, in the order told."""
+        """Every result at this scale-out, in the order of their arrival."""
         return self._by_size[scale_out]
 
     def valid(self, scale_out: int) -> tuple[Result, ...]:
@@ -181,7 +181,7 @@ class State:
 
     @cached_property
     def spent(self) -> float:
-        """Executor-seconds used by everything told."""
+        """Executor-seconds used by all results."""
         return math.fsum(r.cost for r in self.results)
 
     @cached_property

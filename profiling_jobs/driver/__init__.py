@@ -1,1 +1,1 @@
-"""What runs inside the driver of somebody's job, beside his program?"""
+"""What runs inside the driver of a job, beside the user's program."""

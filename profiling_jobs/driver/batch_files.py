@@ -1,4 +1,4 @@
-"""How does every batch come out exactly once, however often it is run?
+"""A sink that publishes every batch exactly once, however often it is run.
 
 Kafka's sink is at least once: a batch that was cut short by a failure is run again, and what it had written
 stays. Here a batch is one folder of Parquet files, FOLDER/batch=N/, and running it again replaces it:
@@ -133,7 +133,7 @@ def publish(draft: Path, batch: int, *, setting: str) -> None:
         try:
             draft.rename(final)
         except OSError:
-            if not final.exists():  # else: somebody was between our two steps
+            if not final.exists():  # else: another driver was between our two steps
                 raise
             continue
         finally:

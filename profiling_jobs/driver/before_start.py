@@ -1,7 +1,7 @@
-"""Do the topics exist, and is the checkpoint this job's, with the batches that were written from it?
+"""Checks before Spark starts: the topics exist, and checkpoint and batches belong to this job.
 
-This is asked before Spark is: it would wait, retry, and then say so in a page of stack trace; or begin in
-the middle of another job's offsets without a word.
+Spark itself would wait, retry, and report it in a page of stack trace; or begin in the middle of another
+job's offsets without a word.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How does one ask a running driver something, or tell it to change?
+"""The control channel of a driver: HTTP on loopback.
 
-HTTP on loopback, one token per deployment (a file with mode 0600, compared in constant time). The driver
-serves `status`, `scale` and `stop_between_batches` in threads of its own; the script knows nothing of it.
-What goes wrong there comes back as the same error here. A driver that is dead, frozen or not up yet is
-NotReady. The desk of `headroom serve` is asked in the same way.
+One token per deployment (a file with mode 0600, compared in constant time). The driver serves `status`,
+`scale` and `stop_between_batches` in threads of its own. An error there is raised as the same error here. A
+driver that is dead, frozen or not up yet is NotReady. The server of `headroom serve` uses the same channel.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class ControlServer:
 
 
 class Caller:
-    """Our end, whoever serves: `who` is how messages name it."""
+    """The client. `who` is how messages name the other end."""
 
     def __init__(self, port: int, *, token: str, who: str, host: str = HOST) -> None:
         self._address = (host, port)
@@ -86,7 +85,7 @@ class ControlClient(Caller):
         super().__init__(port, token=token, who="the driver", host=host)
 
     def status(self, *, timeout_s: float = ANSWER_S) -> dict[str, Any]:
-        """What the driver says of itself."""
+        """The status of the driver."""
         return self.call("status", {}, timeout_s=timeout_s)
 
     def scale(self, scale_out: int, *, timeout_s: float) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def _handler(calls: Mapping[str, Call], token: str) -> type[BaseHTTPRequestHandl
     class Handler(BaseHTTPRequestHandler):
         """One request."""
 
-        timeout = 30.0  # a client that connects and says nothing must not keep a thread for ever
+        timeout = 30.0  # a silent client must not keep a thread for ever
 
         def do_POST(self) -> None:
             given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
@@ -142,7 +141,7 @@ def _handler(calls: Mapping[str, Call], token: str) -> type[BaseHTTPRequestHandl
                 self._answer(200, dict(call(request)))
             except HeadroomError as error:
                 self._answer(409, _described(error))
-            except Exception as error:  # noqa: BLE001 - whatever py4j or Spark throws belongs to the caller
+            except Exception as error:  # noqa: BLE001 - anything that py4j or Spark throws belongs to the caller
                 self._answer(500, {"error": "NotReady", "message": f"{type(error).__name__}: {error}"[:2000]})
 
         def _answer(self, code: int, body: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How many executors does this driver have, and how is that changed under the running query?
+"""The executors of a driver, and their number changed under the running query.
 
 Structured Streaming plans every micro-batch anew, so executors may come and go between two of them. Through
 the driver's own scheduler: ask the cluster for the wanted total, which grows and caps, and kill what is
@@ -7,7 +7,7 @@ one.
 
 Spark's own `SparkContext.killExecutors` also lowers the total by as many as it kills; after a total that
 was already lowered, lost executors would never be replaced. Hence the call one level below, which does not.
-A standalone cluster gives a new application every free slot before anybody can say how many are wanted, so
+A standalone cluster gives a new application every free slot before the wanted number is known, so
 the surplus is ended by its number before it has registered (`claim`).
 """
 

@@ -1,13 +1,7 @@
-"""What is a driver told when it is started, and what does it leave behind when it ends?
+"""The files of one deployment: what its driver is to do, and what it leaves behind.
 
-One folder per deployment: `driver.json` (the orders), `token`, `control.json` (where the driver listens),
-`progress.jsonl` (its events) and `ended.json` (how it ended, unless it was killed). What is written is
-there whole or not at all.
-
-What went wrong, in one line, out of pages of Python and Java stack?
-
-Spark wraps what a program has thrown several times over. Of a Python traceback the last line that names an
-error says most; of anything else the first line does.
+`driver.json` (the launch file), `token`, `control.json` (where the driver listens), `progress.jsonl` (its
+events) and `ended.json` (how it ended, unless it was killed). A file is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -110,7 +104,7 @@ class Ended:
 
     @classmethod
     def read(cls, folder: Path, *, incarnation: int) -> Ended | None:
-        """None when this incarnation said nothing: it runs, or it was killed."""
+        """None when this incarnation wrote nothing: it runs, or it was killed."""
         data = read_json(folder / "ended.json")
         if data is None or data.get("incarnation") != incarnation:
             return None

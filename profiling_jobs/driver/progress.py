@@ -1,17 +1,14 @@
-"""What does the driver write down about its batches?
+"""The events of a driver, and how far all queries of its script have come.
 
-One JSON object per line: {"event", "at_s", "incarnation", ...} with event `session`, `settled` (the
-executors that were wanted first are there), `started`, `progress`, `idle` or `ended`. A progress line
-carries Spark's own report under "progress". `at_s` is when the event arrived, shortly after the batch was
-committed. The file is put aside once it is large; one older file is kept. A killed driver leaves no `ended`
-line, and may leave half a line.
+`progress.jsonl` has one JSON object per line: {"event", "at_s", "incarnation", ...} with event `session`,
+`settled` (the first executors are there), `started`, `progress` (with Spark's own report), `idle` or `ended`.
+`at_s` is when the event arrived, shortly after the batch was committed. A large file is put aside; one older
+file is kept. A killed driver leaves no `ended` line, and may leave half a line.
 
-How far have all queries of a script come together?
-
-A script may start several queries. Each tells of its own batches, and two that read the same topic are at
-different places in it: done is what the slowest has done, partition by partition. Nothing is told while a
-query that was started has not said where it is, for it may be the slowest. One that came to its end has done
-its work; one that failed or was stopped for a restart has not, and stands where it was.
+A script may start several queries, and two that read the same topic are at different places in it: done is
+what the slowest has done, partition by partition. Nothing is reported while a query that was started has not
+reported yet. A query that ended has done its work; one that failed or was stopped for a restart stands where
+it was.
 """
 
 from __future__ import annotations
@@ -97,12 +94,12 @@ def listener(file: ProgressFile, queries: QueryEnds, on_batch: Callable[[Mapping
         def onQueryProgress(self, event: Any) -> None:
             progress = json.loads(event.progress.json)
             file.write("progress", run_id=str(event.progress.runId), progress=progress)
-            queries.told(str(event.progress.id), end_offsets(progress))
+            queries.reported(str(event.progress.id), end_offsets(progress))
             on_batch(progress)
 
         def onQueryIdle(self, event: Any) -> None:
             file.write("idle", run_id=str(event.runId))
-            queries.told(str(event.id), {})
+            queries.reported(str(event.id), {})
 
         def onQueryTerminated(self, event: Any) -> None:
             file.write("ended", run_id=str(event.runId), exception=event.exception)
@@ -115,22 +112,22 @@ Ends = Mapping[tuple[str, int], int]
 
 
 class QueryEnds:
-    """What each query has told last; the least of it is given on whenever it changes."""
+    """The last report of each query; the least of them is given on whenever it changes."""
 
     def __init__(self, give: Callable[[Ends], None]) -> None:
         self._give = give
-        self._told: dict[str, Ends | None] = {}
+        self._reports: dict[str, Ends | None] = {}
         self._given: Ends = {}
         self._stopping = False
 
     def started(self, query: str) -> None:
         """It has yet to say where it is."""
-        self._told[query] = None
+        self._reports[query] = None
 
-    def told(self, query: str, ends: Ends) -> None:
-        """It has finished a batch with these ends; without any, it found nothing to do."""
-        self._told[query] = ends or self._told.get(query) or {}
-        self._tell()
+    def reported(self, query: str, ends: Ends) -> None:
+        """It has finished a batch with these ends; without any, it had nothing to do."""
+        self._reports[query] = ends or self._reports.get(query) or {}
+        self._report()
 
     def stopping(self) -> None:
         """From now on queries end because they are made to."""
@@ -138,13 +135,13 @@ class QueryEnds:
 
     def ended(self, query: str, *, failed: bool) -> None:
         """It does no more in this driver."""
-        if not (failed or self._stopping) and query in self._told:
-            del self._told[query]
-            self._tell()
+        if not (failed or self._stopping) and query in self._reports:
+            del self._reports[query]
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         slowest: dict[tuple[str, int], int] = {}
-        for ends in self._told.values():
+        for ends in self._reports.values():
             if ends is None:
                 return
             for partition, end in ends.items():

@@ -1,4 +1,4 @@
-"""How does a program that makes its own Spark session get one with our settings?
+"""Our Spark settings for a program that makes its own session.
 
 `SparkSession.builder.getOrCreate()` stays the program's own call. What the deployment has set is in a
 properties file that Spark reads first, and is taken out of the builder where the program sets it too;

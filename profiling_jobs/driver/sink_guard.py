@@ -1,10 +1,10 @@
-"""Could this profiling copy do anything outside its scratch topics?
+"""Checks that a profiling copy does nothing outside its scratch topics.
 
-Every streaming write of a script goes through `DataStreamWriter.start` (or `toTable`). There the wrapper
-looks at the format, the topic, the path and the checkpoint before anything runs. A sink that cannot be
-judged, such as a function of the script's own, is refused unless the user declares that a copy has no
-effect; of our own `BatchFiles` it is known that it writes into its folder and nowhere else. What a script
-does besides, with a database client or a batch write, is not seen: `TRUSTED` says so to the user.
+Every streaming write of a script goes through `DataStreamWriter.start` (or `toTable`). There format, topic,
+path, checkpoint and trigger are checked before anything runs. A sink that cannot be judged, such as a
+function of the script's own, is refused unless the user declares that a copy has no effect; our own
+`BatchFiles` writes into its folder alone. What a script does besides, with a database client or a batch
+write, is not seen (`TRUSTED`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DECLARED = (
 
 
 def described(plan: Plan) -> str:
-    """What is checked of a profiling copy and what is trusted, for whoever runs it."""
+    """What is checked of a profiling copy and what is trusted."""
     return f"{DECLARED if plan.side_effects == 'none' else CHECKED}; {TRUSTED}"
 
 
@@ -121,8 +121,9 @@ class Limits:
         topic = options.get("topic")
         if topic is None and not self._declared:
             raise Unsafe(
-                f"{self._key}.outputs: the profiling copy takes the topic from a column, so nobody can say "
-                "where it writes: set the option 'topic', or, if it stays within its scratch topics, say so: "
+                f"{self._key}.outputs: the profiling copy takes the topic from a column, so that it is "
+                "not known where it writes: set the option 'topic', or, if it stays within its scratch "
+                "topics, say so: "
                 f'{self._key}.profiling_side_effects = "none"'
             )
         if topic is not None and topic not in mine:

@@ -1,9 +1,9 @@
-"""How is a streaming query stopped after a batch, so that nothing is done twice?
+"""Stops a streaming query after a batch, so that nothing is done twice.
 
-`query.stop()` cancels the batch that runs: it is done again after the restart, and an at-least-once sink
-then has its records twice. There is no call for the gentle way, but there is the flag which the query's own
-loop reads between two batches. Setting it lets the running batch finish and commit, and the query end by
-itself. A query that merely waits for its next trigger can be stopped at once.
+`query.stop()` cancels the batch that runs: it is done again after the restart, and an at-least-once sink then
+has its records twice. Spark has no call for a gentle stop, but a flag that the query's own loop reads between
+two batches: the running batch is committed, and the query ends. A query that waits for its trigger is stopped
+at once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED"
 
 
 def stop(queries: Iterable[Any], *, spark: Any, timeout_s: float) -> Stopped:
-    """Stop after the running batches; one that takes longer than the time is cut short, and that is said.
+    """Stop after the running batches; one that takes longer than the time is cut short.
 
-    Whatever was done, the logs say how it was: Spark itself gives up a batch that has only just begun when
+    The answer is read from the logs: Spark itself gives up a batch that has only just begun when
     the flag is set, and it is run again after the restart.
     """
     running = [query for query in queries if query.isActive]

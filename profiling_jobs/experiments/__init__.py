@@ -1,1 +1,1 @@
-"""Experiments on copies of a job: probes that measure capacity, drills that measure recovery."""
+"""Experiments on copies of a job, or on the job itself: probes, searches and drills."""

@@ -98,7 +98,7 @@ class Copies:
         if spare.plan.scale_out == scale_out:
             return spare
         if self._around.rescales_live:
-            with suppress(HeadroomError):  # whatever is the matter with it, a new one has not got it
+            with suppress(HeadroomError):  # a new one has not got its problem
                 self._rescale(spare, scale_out)
                 return spare
         with suppress(HeadroomError):  # it stays written down, and `clear` comes back to it
@@ -156,7 +156,7 @@ class Copies:
     def clear(self) -> tuple[str, ...]:
         """Stop every copy that is written down, of this run or of an earlier one; what would not go.
 
-        Goes on whatever happens on the way: what would not go stays written down for the next time.
+        What would not go stays written down for the next time.
         """
         problems = []
         for copy in self.running:

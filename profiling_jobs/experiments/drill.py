@@ -104,7 +104,7 @@ class Undisturbed:
 
 @dataclass(frozen=True)
 class Phases:
-    """A downtime in its parts. Unknown where the parts cannot be told apart; they add up to the whole."""
+    """A downtime in its parts, which add up to the whole; Unknown where a part was not seen."""
 
     detection_s: float | Unknown
     restart_s: float | Unknown
@@ -123,7 +123,7 @@ class Marks:
     """Moments of a recovery, as far as they were seen."""
 
     noticed_s: float | None = None
-    """Somebody knows: the driver is gone, the executor is lost."""
+    """The failure was noticed: the driver is gone, the executor is lost."""
     back_s: float | None = None
     """Driver and executors are there again."""
     first_batch_began_s: float | None = None
@@ -247,7 +247,7 @@ class _Drill:
         """What else has happened since the failure; nothing where the job was left alone with it."""
         active = self.failures.active()
         if injection.id not in [one.id for one in active]:
-            return "somebody else has cleared the failure before the job had recovered"
+            return "the failure was cleared from elsewhere before the job had recovered"
         for other in active:  # one of the broker hits every job
             here = other.kind == "broker_restart" or other.deployment == self.watch.name
             if here and other.id != injection.id and other.at_s > injection.at_s:
@@ -255,7 +255,7 @@ class _Drill:
         return f"{handled} meanwhile" if (handled := self._handled()) else ""
 
     def _handled(self) -> str:
-        """What somebody has done to the job itself, which is then another one than the drill began with."""
+        """What was done to the job itself meanwhile: it is then another one than the drill began with."""
         status = self.watch.status
         if status.state == "stopped":
             return "the job was stopped"
@@ -387,7 +387,7 @@ def undisturbed(
     times_s, spread = timeline.spread_lag(start_s, end_s)
     slope = lag_slope(times_s, spread)
     if isinstance(slope, Unknown):
-        return f"whether lag was rising cannot be told: {slope.reason}"
+        return f"it is not known whether lag was rising: {slope.reason}"
     if slope.above_zero and slope.rps > RISING * rate:
         return f"lag was rising before the failure, by {slope.rps:,.0f} records/s at {rate:,.0f} records/s"
     batch_s = timeline.batch_s(start_s, end_s)
@@ -427,7 +427,7 @@ def downtime_s(timeline: Timeline, *, failed_at_s: float) -> float:
 
 
 def contradiction(before: Undisturbed, *, downtime_s: float, recovery_s: float, peak_lag_s: float) -> str:
-    """Why nobody can tell when this job had recovered; or nothing, as of a lag that never left its band."""
+    """Why it is not known when this job had recovered; empty where it is, also of a lag within its band."""
     if recovery_s >= downtime_s or peak_lag_s <= before.band_s:
         return ""
     return (

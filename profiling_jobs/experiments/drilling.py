@@ -72,7 +72,7 @@ def planned(
         for rate in sorted(rates_rps[size])
         for kind in kinds
     ]
-    everything = (  # one by one: nobody has bounded `repeats`, but the budget soon is used up
+    everything = (  # one by one: `repeats` has no bound, but the budget is soon used up
         Cell(kind, size, rate, repeat) for repeat in range(1, repeats + 1) for size, rate, kind in points
     )
     cells: list[Cell] = []
@@ -112,7 +112,7 @@ class Drilling:
     def run(
         self, plan: DrillPlan, *, models: Models | None = None, budget_executor_seconds: float = math.inf
     ) -> tuple[Outcome, ...]:
-        """All drills of the plan that were not done yet. Nothing is left running, whatever happens."""
+        """All drills of the plan that were not done yet. Nothing is left running, also after an exception."""
         done = self._begin(plan)
         self.outcomes, self._spent = [], 0.0
         try:

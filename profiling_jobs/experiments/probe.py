@@ -1,26 +1,20 @@
-"""How is one probe run, so that what it shows is about the job and nothing else?
+"""One probe on one copy of a job.
 
     warm-up    more input than it can take, for the longest window or state TTL at least, until it is steady
-    settling   a low rate (never zero), until lag is back in its band
+    settling   a low rate (never zero), until lag is back in its band and two small batches were seen
     lead-in    a backlog of one full batch, then the rate that is asked, until lag has stopped falling
     measured   `probe_s` at that rate, and at least five commits; twice as long where that decides nothing,
                for another probe would cost far more
 
-The lead-in comes from above: a job near its capacity needs a backlog to have
-batches large enough to keep up, and a stretch that begins without one looks as if it did not keep up.
-
-What was offered is what the broker has counted; a source that says otherwise spoils the probe. So does every
-doubt of `watching`: the result is then invalid, with the reason and without a number.
-
-A probe is a generator: it stops at every `yield` until somebody has let `sample_s` pass, so that several run
-side by side in one thread, on a real clock or a stepped one.
-
-What does a copy show while it is being probed: its speed, its batches, its lag, and is it steady?
-
 *Steady*: the last batches, cut in two parts of at least two batches and STEADY_S each, show rates (records
-over processing time) that differ by no more than STEADY_SHARE.
+over processing time) that differ by no more than STEADY_SHARE. The lead-in comes from above: a job near its
+capacity needs a backlog to have batches large enough to keep up.
 
-How long may a probe still run, when several spend one budget at once?
+What was offered is what the broker has counted; a source that reports something else spoils the probe. So
+does every doubt of its `Watch`: the result is then invalid, with the reason and without a number.
+
+A probe is a generator: it stops at every `yield` until `sample_s` have passed, so that several run side by
+side in one thread, on a real clock or a stepped one.
 """
 
 from __future__ import annotations
@@ -158,7 +152,7 @@ class Spending:
     """Copy between two probes -> since when, executors."""
 
     def left_s(self, number: int, now_s: float) -> float:
-        """How long may this probe still run, if the others cost what they are planned to, or what they do?"""
+        """How long this probe may still run, if the others cost what was planned, or what they have cost."""
         if not math.isfinite(self.budget):
             return math.inf
         others = sum(
@@ -186,7 +180,7 @@ START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
 MORE_S = 120.0  # judgement: so much longer than planned a warm-up may take
 MORE_BATCHES = 8  # judgement: twice what the test of steadiness needs
 SETTLE_S = 120.0  # judgement: the backlog of a warm-up is worth some 20 s
-SMALL_SHARE = 0.5  # of the largest batch: overhead and records can then be told apart
+SMALL_SHARE = 0.5  # of the largest batch: the overhead then shows
 SMALL_BATCHES = 2  # judgement: one alone may be an odd one
 PREFILL_S = 20.0  # judgement
 STALLED = 2.0  # times the usual batch without a commit; judgement
@@ -198,7 +192,7 @@ Steps = Generator[None, None, None]
 
 @dataclass(frozen=True)
 class Rules:
-    """What the job says of itself, as far as probes need it."""
+    """The settings of the job that probes need."""
 
     longest_window_s: float = 0.0
     """Longest window or state TTL."""
@@ -227,7 +221,7 @@ class OverBudget(_Spoilt):
 
 
 class ProbeRun:
-    """One probe on one copy. `left_s` says how long it may still run."""
+    """One probe on one copy. `left_s`: how long it may still run."""
 
     def __init__(
         self,
@@ -415,7 +409,7 @@ class ProbeRun:
             enough = len(done) >= FEWEST_COMMITS and not stalled
             if now_s - start_s >= (at_least_s if enough else longest_s):
                 break
-        if stalled:  # something is wrong that nobody has noticed yet, such as an executor that is frozen
+        if stalled:  # something is wrong that was not noticed yet, such as an executor that is frozen
             raise _Spoilt("no batch was committed any more towards the end of the measured stretch")
         end_s = now_s
         said = self._source.achieved(start_s, end_s).achieved_rps
@@ -428,7 +422,7 @@ class ProbeRun:
         elif not isinstance(counted, Unknown) and abs(said - counted) > AGREE_SHARE * max(said, counted):
             raise _Spoilt(
                 f"the source says {said:,.0f} records/s, the broker has counted {counted:,.0f}: "
-                "somebody else writes into the topic, or the source is wrong"
+                "another producer writes into the topic, or the source is wrong"
             )
         self.batches = self._readings.batches(self._warm_s, end_s)
         times_s, lag = timeline.spread_lag(start_s, end_s)

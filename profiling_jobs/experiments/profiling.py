@@ -1,18 +1,16 @@
-"""Which probes are run, on which copies, and what is left when we are killed in the middle?
+"""A search for the capacity of a job: which probes run, and on which copies.
 
     while the search (models.probing) asks for probes:
-        each gets a copy of its scale-out, one that is free (if need be rescaled) or a new one; they run side
+        each gets a copy of its scale-out: one that is free (if need be rescaled), or a new one; they run side
         by side
-        a result is told to the search and written to the store before anything else happens
-        a copy that nothing more is asked of, that is far behind, or whose probe was invalid is deleted; one
-        that has sustained a step of the grid waits for the next
+        a result goes to the search and to the store before anything else happens
+        a copy is deleted when nothing more is asked of it, when it is far behind, or when its probe was
+        invalid; one that has sustained a step of the grid waits for the next
 
 The store's document "profiling" holds the search after every step: the next run goes on there. The budget
-counts executors from the launch of a copy to its end, whatever they do; a probe that would go beyond it is
-ended and has no value. At the end, and on whatever exception, every copy is stopped and its topics deleted.
-Only copies are touched: topics, checkpoints, consumer groups and names are the copies' own.
-
-Which of the copies that are free does each probe get?
+counts executors from the launch of a copy to its end; a probe that would go beyond it is ended and has no
+value. At the end, and on any exception, every copy is stopped and its topics deleted. Only what belongs to
+the copies is touched.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What is written down of searches, so that a crash costs one probe and the models find what was measured?
+"""What is kept of searches, so that a crash costs one probe and the models find what was measured.
 
 Each valid result is a measurement in the store, named by its search, its number and its point. The document
 "profiling" holds the newest search (models.probing.State), the batches that were seen, and the searches that
-were interrupted and put aside for another one. The measurement comes first: what the search knows is kept.
+were interrupted. A search need not visit every size, and a point may be probed alone. So what is known of a
+size is
 
-A search need not visit every size, and a point may be probed alone. So what is known is told by size:
-
-    the newest search that has saturated it, or if none has, the newest that says anything
+    the newest search that has saturated it, or if none has, the newest that has a value
     and the single points that were probed there since; one takes the place of the search's own result
 """
 

@@ -1,1 +1,1 @@
-"""How is the live input kept, for profiling and for whoever wants to see it again?"""
+"""Recordings of live input, as Parquet."""

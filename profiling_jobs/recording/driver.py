@@ -1,11 +1,8 @@
-"""How does the live input get into Parquet, without the live job noticing?
+"""The Spark driver that copies one topic into Parquet for a stated time.
 
-`python -m profiling_jobs.recording.driver FOLDER/orders.json` is a Spark driver that copies one topic for a
-stated time. Each slice is a batch read with its offsets spelt out, so Spark neither subscribes nor commits,
-and no consumer group of anybody's is touched. What was copied, and up to where, is
-profiling_jobs.recording.recorded; how it survives whatever happens, profiling_jobs.recording.recorder.
-
-Exit code 0: complete, or the size limit was reached (ended.json says which). 1: it can be run again to go on.
+`python -m profiling_jobs.recording.driver FOLDER/orders.json`. Each slice is a batch read with its offsets
+spelt out, so Spark neither subscribes nor commits, and no consumer group is touched. Exit code 0: complete,
+or the size limit was reached (ended.json says which). 1: it can be run again to go on.
 """
 
 from __future__ import annotations
@@ -120,4 +117,4 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(code)  # whatever threads Spark has left behind
+    os._exit(code)  # threads that Spark has left behind

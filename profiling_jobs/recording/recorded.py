@@ -1,15 +1,13 @@
-"""What has been recorded so far, up to which offset, and at which rate did it arrive?
-
-A recording is a folder:
+"""A recording as it lies on the disk, and the rate at which its records arrived.
 
     recording.json        what was asked for, and where each partition begins
     slices/000000.json    one per slice, written when its files are complete: offsets, records, arrivals
     data/000000/          its Parquet files: key, value, headers, timestamp, partition, offset
     ended.json            how it came to its end
 
-A slice begins exactly where the one before ended, partition by partition, and counts only once its file
-under slices/ is there, which appears whole or not at all. So each offset is in exactly one slice, and
-whatever else lies under data/ is the rest of an attempt that was cut short.
+A slice begins exactly where the one before ended, partition by partition, and counts only once its file under
+slices/ is there, which appears whole or not at all. So each offset is in exactly one slice; anything else
+under data/ is left of an attempt that was cut short.
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
-"""How is each offset of a live topic copied exactly once, whatever happens in between?
+"""Copies each offset of a live topic exactly once.
 
-In slices with explicit first and last offsets. A slice's files are written aside, made durable, and only then
-entered (profiling_jobs.recording.recorded); the next one begins at the offsets that were entered. After a
-crash what was not entered is deleted and copied again from the same offsets. Nothing is ever committed at the
-broker: the recording knows by itself where it stands.
+In slices with explicit first and last offsets. A slice's files are written aside, tried again, made durable,
+and only then entered (recording.recorded); the next one begins at the offsets that were entered. After a
+crash what was not entered is deleted and copied again from the same offsets. Nothing is committed at the
+broker.
 
 The recording covers whole seconds by broker timestamp, [from, until), which the broker translates into
 offsets. Where producers set the timestamps, the first one after `from` or `until` may be wrong: so nothing
 counts that had arrived before the recording was ordered, everything that arrives before `until`, and nothing
-that arrives later than SETTLE_S after it. It stops at a size limit before the limit is passed, and when the
-disk is full it says how far it came and can go on once there is room.
-
-How is one slice copied, whatever happens meanwhile, and what does it hold?
-
-Written aside, tried again, made durable, counted; whoever gets it enters it. A disk without room is told as
-such, with how far the recording came.
+that arrives later than SETTLE_S after it. It stops before a size limit is passed; when the disk is full it
+says how far it came, and can go on once there is room.
 """
 
 from __future__ import annotations
@@ -388,7 +383,7 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unsafe(f"somebody else is recording into {folder}: choose another folder") from None
+            raise Unsafe(f"another process is recording into {folder}: choose another folder") from None
         yield
     finally:
         os.close(lock)

@@ -1,4 +1,4 @@
-"""What is to be recorded, and what must others be able to do for it?"""
+"""A request for a recording, and the ports that it needs."""
 
 from __future__ import annotations
 

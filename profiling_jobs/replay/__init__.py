@@ -1,1 +1,1 @@
-"""How do recorded or generated records arrive at a commanded rate?"""
+"""Recorded or generated records, sent at a commanded rate."""

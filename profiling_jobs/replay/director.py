@@ -1,4 +1,4 @@
-"""When does a replay begin, and how much of what was commanded has reached the broker?
+"""Starts the tasks of a replay, and reports what has reached the broker.
 
 Once a second the driver asks the broker for its end offsets and writes what was achieved beside what was
 commanded: what a task has handed over may still be on its way.

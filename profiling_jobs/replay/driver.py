@@ -1,9 +1,8 @@
-"""How does a source reach a commanded rate of hundreds of thousands of records a second, and keep it?
+"""The Spark driver of a replay: hundreds of thousands of records a second at a commanded rate.
 
-`python -m profiling_jobs.replay.driver FOLDER/replay.json` is a Spark driver with one long batch job on
-local[N]: its `mapInArrow` yields each slice when it is due, and the Kafka sink writes it. (A job per slice
-costs 70 ms, and a Python producer ends at 30 000 records/s.) What a task does is profiling_jobs.replay.tasks.
-The process ends by itself with its schedule.
+`python -m profiling_jobs.replay.driver FOLDER/replay.json` runs one long batch job on local[N]: its
+`mapInArrow` yields each slice when it is due, and the Kafka sink writes it. (A job per slice costs 70 ms, and
+a Python producer ends at 30 000 records/s.) The process ends by itself with its schedule.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def mapped(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 
 def conf(replay: Replay) -> dict[str, str]:
-    """What the session needs, whatever else it is told."""
+    """What the session needs, beside its settings."""
     return {
         "spark.master": f"local[{replay.tasks}]",
         "spark.ui.enabled": "false",
@@ -118,7 +117,7 @@ def main(arguments: list[str]) -> int:
         replay_plan.end(replay.folder, "refused", str(error))
         say(str(error))
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever Spark or Kafka throws is the end of it
+    except Exception as error:  # noqa: BLE001 - anything that Spark or Kafka throws is the end of it
         reason = f"{type(error).__name__}: {error}"[:2000]
         replay_plan.end(replay.folder, "threw", reason)
         say(reason)
@@ -132,4 +131,4 @@ if __name__ == "__main__":
 
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(code)  # whatever threads Spark has left behind
+    os._exit(code)  # threads that Spark has left behind

@@ -1,10 +1,10 @@
-"""How do the events of a recording happen now, without being parsed?
+"""Moves the event times of recorded events to now, without parsing the records.
 
 The event time inside a record is moved by as much as the record itself: by now − its broker timestamp. So
 what was out of order, or late, stays so by as much. Where that timestamp cannot be right it is not moved, and
-late: one event decades ahead, and a job drops all others as late. The field is named
-by its path in the JSON value (`"event_time"`, `"payload.created_at"`) with its unit, or a function of the
-user's own does it, `"package.module:function"`, called with the values and the milliseconds to move each by.
+late: one event decades ahead, and a job drops all others as late. The field is named by its path in the JSON
+value (`"event_time"`, `"payload.created_at"`) with its unit, or a function of the user's own does it,
+`"package.module:function"`, called with the values and the milliseconds to move each by.
 
 A whole number of a fixed number of digits at the top level is overwritten in place, all records at once. Only
 where its place is beyond doubt: it is the record's first field, or the record has no nested object and the
@@ -126,7 +126,7 @@ class JsonField:
         name = self.path.split(".")[-1]
         try:
             holder[name] = self._moved(holder[name], by_ms)
-        except (ValueError, TypeError, OverflowError):  # not a time, whatever else it is
+        except (ValueError, TypeError, OverflowError):  # not a time
             return text
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 

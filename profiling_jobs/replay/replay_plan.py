@@ -1,6 +1,4 @@
-"""What is a replay told, how is its rate changed while it runs, and what did it really send?
-
-A replay is a folder:
+"""A replay: its folder, its schedule, the pace of its slices, and how it is controlled while it runs.
 
     replay.json      the plan
     schedule.json    the rate for every moment; written again whole to change it, seen with the next slice
@@ -10,22 +8,15 @@ A replay is a folder:
     achieved.jsonl   once a second: what reached the broker, beside what was commanded
     ended.json       how it came to its end
 
-When does the next slice leave, and what does a source do that is late?
+With rate r(u), constant on each stretch, due(t) = ⌊∫₀ᵗ r(u) du⌋. Times are whole microseconds and rates whole
+millirecords per second, so the integral is an integer in units of 10⁻⁹ records: nothing drifts. What was due
+before a change of the schedule stays due.
 
-Slice s holds what falls due in [s·Δ, (s+1)·Δ) and leaves when that is over, never before. Task i of n leaves
-i·Δ/n later, so that the slices of the tasks interleave.
-
-A late source neither bursts nor forgets at once: slices follow each other at Δ / 1.15, fifteen per cent above
-the rate that is commanded, until it has caught up. What is more than two seconds late is given up, and
-counted: a source that cannot reach its rate would otherwise be late for ever, and the next, lower rate with
-it. In its first seconds it may be ten late, while classes are loaded and connections made.
-
-How many records are due by now, when the rate is constant, goes in steps or follows a trace?
-
-With rate r(u), constant on each stretch, due(t) = ⌊∫₀ᵗ r(u) du⌋. Times are whole microseconds and rates
-whole millirecords per second, so the integral is an integer in units of 10⁻⁹ records: nothing drifts,
-however long it runs and however finely it is cut. A schedule can be changed from some moment on; what was
-due before stays due.
+Slice s holds what falls due in [s·Δ, (s+1)·Δ) and leaves when that is over. Task i of n leaves i·Δ/n later,
+so that the slices of the tasks interleave. A late source does not burst: slices follow each other at Δ / 1.15
+until it has caught up. What is more than two seconds late is given up, and counted, or a source that cannot
+reach its rate would be late for ever. In its first seconds it may be ten late, while classes are loaded and
+connections made.
 """
 
 from __future__ import annotations
@@ -144,7 +135,7 @@ class Schedule:
         return cls.steps([(step_s, float(rate)) for rate in rates.ravel()])
 
     def due(self, at_us: int) -> int:
-        """How many records are due from 0 until this moment? After the end it stays as it is."""
+        """Records due from 0 until this moment. After the end it stays as it is."""
         at_us = min(at_us, self.end_us)
         if at_us <= 0:
             return 0
@@ -294,7 +285,7 @@ class Achieved:
 
 
 class Control:
-    """A replay's folder, seen by whoever commands it."""
+    """A replay's folder, as its commander sees it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -365,7 +356,7 @@ class Control:
         return Achieved((after - before) / (to_s - from_s), commanded, given_up)
 
     def reports(self) -> tuple[Mapping[str, Any], ...]:
-        """What it has said of itself, once a second."""
+        """Its reports, one a second."""
         path = self.folder / "achieved.jsonl"
         if path.exists():
             with path.open("rb") as file:

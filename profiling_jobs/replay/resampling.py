@@ -1,13 +1,10 @@
-"""Which recorded records make up this slice, so that the rate is reached and the keys keep their shares?
+"""Chooses the recorded records of a slice, so that the rate is reached and the keys keep their shares.
 
 A slice passes over m records of the recording, and n are due in it. Each of the m appears ⌊n / m⌋ times, and
-n mod m of them, drawn at random without replacement, once more: all have the same chance. Deleted with n < m,
-and then none appears twice; replicated with n > m; each exactly once with n = m. The order is kept. While
-a slice passes over no whole record, the one that it is passing over appears n times.
-
-Systematic sampling, every (m / n)-th record from a random start, would meet patterns that repeat with its own
-step: of ten keys in turn, every second record shows five. Drawing afresh in each slice does not, and spreads
-as evenly over time, a slice being some milliseconds long.
+n mod m of them, drawn at random without replacement, once more: all have the same chance. The order is kept.
+While a slice passes over no whole record, the one that it is passing over appears n times. (Every (m / n)-th
+record from a random start would meet patterns that repeat with its own step: of ten keys in turn, every
+second record shows five.)
 
 Positions are whole millionths of a record, so that nothing drifts. A slice's random numbers follow from
 (seed, number of the slice) alone: several tasks draw the same records and share them out.

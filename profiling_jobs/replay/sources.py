@@ -1,6 +1,6 @@
-"""Where do the records of a replay come from: a recording, Parquet files, or a generator?
+"""The records of a replay: a recording, Parquet files, or a generator.
 
-Whatever it is, it becomes blocks of at most some hundred thousand records that can be read one by one:
+They become blocks of at most some hundred thousand records that can be read one by one:
 
     a folder that profiling_jobs.recording.driver has written      its slices, each merged by broker timestamp
     a Parquet file, or a folder of them                     its row groups in the order of the names

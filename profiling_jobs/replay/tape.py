@@ -1,11 +1,10 @@
-"""How does one task of a replay get at its share of the records, without holding all of them?
+"""One task's share of the records of a source, without holding all of them.
 
 Several tasks draw the same records, and each sends those whose key is its own: what has one key keeps its
-order, as it has in a partition. Records without a key are dealt out in turn. Blocks are read when their
-turn comes, and kept while they fit. They come round in a circle: when one has to go, it is the one just left,
-whose next turn is farthest away. So of a source that is twice as large as what is kept, half is never read
-again, where dropping the oldest would read all of it in every round. Where all of a block is its own and lies
-there as it is needed, a task keeps no block but the one it is in.
+order, as it has in a partition. Records without a key are dealt out in turn. Blocks are read when their turn
+comes, and kept while they fit. They come round in a circle, so the one to drop is the one just left, whose
+next turn is farthest away. Where a block is all its own and plain Arrow, a task keeps no block but the one it
+is in.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def owners(keys: pa.Array, *, tasks: int) -> Whole:
 
 
 def _merged(table: pa.Table) -> Whole:
-    """By broker timestamp, never against the offsets of a partition, whatever its timestamps do."""
+    """By broker timestamp, never against the offsets of a partition."""
     partition = table["partition"].to_numpy().astype(np.int64)
     by_offset = np.lexsort([table["offset"].to_numpy(), partition])
     times, partition = _at_ms(table)[by_offset], partition[by_offset]

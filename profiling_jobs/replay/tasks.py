@@ -1,4 +1,4 @@
-"""How does one task of a replay send what is due, when it is due?
+"""One task of a replay: it sends what is due, when it is due.
 
 All tasks follow one schedule, which may be changed while they run; they draw the same records and share them
 out by key. A task is given its number and yields each slice when it leaves: Spark's sink writes it.
@@ -109,7 +109,7 @@ class Task:
         until = time.monotonic() + READY_S
         while (found := read_json(self._folder / "start.json")) is None:
             if time.monotonic() > until:
-                raise TimeoutError(f"nobody gave the start within {READY_S:.0f} s")
+                raise TimeoutError(f"the replay was not started within {READY_S:.0f} s")
             time.sleep(0.01)
         return int(found["start_us"])
 
@@ -125,7 +125,7 @@ class Task:
 
 
 class ScheduleFile:
-    """The schedule as it stands; read again only when somebody has written it."""
+    """The schedule as it stands; read again only when it was written."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "schedule.json"

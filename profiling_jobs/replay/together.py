@@ -1,4 +1,4 @@
-"""How is a job with several input topics fed at one rate? One source per topic, each with its share."""
+"""One source for a job with several input topics: each topic gets its share of the rate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Together:
         return Sum(achieved, commanded)
 
     def stop(self) -> None:
-        """All of them, also when one will not; that is said afterwards."""
+        """Stop all of them; the first problem is raised afterwards."""
         problems: list[HeadroomError] = []
         for source, _ in self._parts:
             try:

@@ -24,7 +24,7 @@ from models.optimise.engine import BatchEngine
 from models.quantities import Interval, Misuse, Unknown
 
 FEWEST = 6  # judgement
-SPREAD = 1.5  # judgement: largest over smallest batch, below which overhead and records cannot be told apart
+SPREAD = 1.5  # judgement: largest over smallest batch, below which the overhead does not show
 FAR = 3.0  # robust standard deviations
 SCATTER = (
     0.02  # judgement: of a usual batch; the least that counts as scatter, however alike the full ones are
@@ -43,17 +43,17 @@ def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
     """Overhead and bare capacity from (records, seconds) of batches."""
     pairs = np.asarray([(n, s) for n, s in batches if n > 0 and s > 0.0], dtype=float).reshape(-1, 2)
     if len(pairs) < FEWEST:
-        return Unknown(f"only {len(pairs)} batches were seen; {FEWEST} are needed to tell their overhead")
+        return Unknown(f"only {len(pairs)} batches were seen; {FEWEST} are needed to know their overhead")
     for _ in range(2):
         records, seconds = pairs.T
         if records.max() < SPREAD * records.min():
-            return Unknown("all batches were of about the same size: their overhead cannot be told")
+            return Unknown("all batches were of about the same size, so that their overhead does not show")
         slope, overhead = np.polyfit(records, seconds, 1)
         rest = seconds - overhead - slope * records
         spread = 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
         near = np.abs(rest - np.median(rest)) <= FAR * max(spread, SCATTER * float(np.median(seconds)))
         left = records[near]
-        # Never without the few small batches: they alone tell the overhead.
+        # Never without the few small batches: only they show the overhead.
         if near.sum() >= FEWEST and left.max() >= SPREAD * left.min():
             pairs = pairs[near]
     if slope <= 0.0:
@@ -64,7 +64,7 @@ def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
 def overhead_now_s(
     batch_s: float, *, rate_rps: float, sustained_rps: float, limit_records: float
 ) -> float | Unknown:
-    """What does a batch cost beside its records, seen from how long batches take back to back at this rate?
+    """The overhead of a batch, from how long batches take back to back at this rate.
 
     A batch of d seconds has f·d records, so that d = o + f·d/T; with 1/T = 1/T' - o/N
 
@@ -74,7 +74,7 @@ def overhead_now_s(
     if batch_s <= 0.0 or left <= 0.0 or rate_rps >= sustained_rps:
         return Unknown(
             f"batches of {batch_s:.1f} s at {rate_rps:,.0f} records/s are full or do not keep up: their "
-            "overhead cannot be told"
+            "overhead does not show"
         )
     return batch_s * (1.0 - rate_rps / sustained_rps) / left
 
@@ -123,7 +123,7 @@ class EngineInputs:
 
 @dataclass(frozen=True)
 class BareCapacity:
-    """A capacity model seen without the overhead of batches: T, where the model says T'."""
+    """A capacity model without the overhead of batches: T, where the model has T'."""
 
     sustained: PredictsCapacity
     inputs: EngineInputs

@@ -1,4 +1,4 @@
-"""How far has a query committed, in the words of its own checkpoint?
+"""How far a query has committed, read from its checkpoint.
 
 Structured Streaming writes `offsets/N` before batch N and `commits/N` after it, so the end offsets of the
 newest whole file in `commits/` are what is done, also while the driver is dead; a batch that was planned but
@@ -61,11 +61,11 @@ class Checkpoint:
         self._parts: dict[Path, Checkpoint] = {}
 
     def position(self) -> Position | Unknown:
-        """Where does the query stand now?"""
+        """Where the query stands now."""
         if self._folder is None:
             return Unknown(
                 f"job.{self._job}.checkpoint: {self.location} cannot be read from here; only what the job "
-                "commits to its consumer group tells how far it is"
+                "commits to its consumer group shows how far it is"
             )
         try:
             return self._position(self._folder)
@@ -76,7 +76,7 @@ class Checkpoint:
             return Unknown(f"job.{self._job}.checkpoint: {what} cannot be read ({error.strerror})")
 
     def commits(self, *, after: int | Unknown, until: int) -> tuple[Commit, ...]:
-        """Which batches were committed after the one, until the other? Oldest first, as far as kept."""
+        """The batches committed after the one, until the other; oldest first, as far as kept."""
         found: list[Commit] = []
         for batch in reversed(_numbers(self._folder / "commits") if self._folder else []):
             if batch > until:
@@ -198,11 +198,11 @@ def read_offsets(path: Path) -> dict[int, Offsets | None]:
 
 
 class _Unreadable(Exception):
-    """A file that is cut off, or that is not what its place says."""
+    """A file that is cut off, or that does not belong in its place."""
 
 
 def _lines(path: Path, *, fewest: int = 2) -> list[str]:
-    """The lines of one of the checkpoint's files, its version checked. A cut file is not what it says."""
+    """The lines of one of the checkpoint's files, its version checked."""
     text = path.read_bytes().lstrip(b"\0").decode(errors="replace")  # `sources/S/0` begins with a zero byte
     lines = text.rstrip("\n").split("\n")
     if len(lines) < fewest:
@@ -239,7 +239,7 @@ def _whole(value: Any) -> int:
 
 
 def _initial(folder: Path, source: int) -> Offsets:
-    """Where a source began, if it is a Kafka source and has said so."""
+    """Where a source began, if it is a Kafka source and has written it down."""
     path = folder / "sources" / str(source) / "0"
     try:
         return _kafka(_lines(path)[1], path)

@@ -1,23 +1,20 @@
-"""How far is this job now, who says so, and what has it committed since the last time?
+"""Lag, arrivals and progress of a job, from broker offsets, its checkpoint and its consumer group.
 
-The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
-where the checkpoint cannot be read. The newer of the two counts (`backlog.newer`), with two exceptions. When
-the checkpoint begins anew or goes back, the group still says what was true before: it is asked at once where
-it stands, and is not believed until it moves from there. And a group that is ahead of a readable checkpoint
-may be left from an earlier life of the job: it has to move once while we look.
-
-How far behind is a job, how fast do records arrive, and how fast are they processed?
-
-From offsets alone, per partition p, with h the broker's end, s the first offset that retention has left, and
-c the committed one (from the checkpoint, or the consumer group where that is newer):
+Per partition p, with h the broker's end, s the first offset that retention has left, and c the committed one:
 
     lag        = Σ_p max(0, h − max(c, s))             a partition without a c is read from s
     arrived    = Σ_p h − h′                            between two moments; h where the partition is new
     processed  = Σ_p max(0, c − max(c′, s′))           a batch that is rolled back takes nothing away
 
-Offsets are counted, so a compacted or transactional topic shows somewhat more than its records. Offsets only
-grow: an end below the one before, or below what is committed, is a topic that was deleted and made again.
-Read what is committed first and the ends afterwards, or a quick job appears to be ahead of its input.
+Offsets are counted, so a compacted or transactional topic shows somewhat more than its records. An end below
+the one before, or below what is committed, is a topic that was deleted and made again. What is committed is
+read first and the ends afterwards, or a quick job appears to be ahead of its input.
+
+The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
+where the checkpoint cannot be read. The newer of the two counts, with two exceptions. When the checkpoint
+begins anew or goes back, the group still has the offsets of before: it is read at once, and ignored until it
+moves. And a group that is ahead of a readable checkpoint may be left from an earlier life of the job: it has
+to move once first.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ Source = Literal["checkpoint", "group", "neither"]
 
 
 def newer(checkpoint: Offsets | Unknown, group: Offsets | Unknown) -> tuple[Offsets | Unknown, Source]:
-    """Which of the two is further, and what does it say?
+    """The offsets of the one that is further, and which it is.
 
     The group counts as newer when it is ahead somewhere and behind nowhere. Otherwise it is the checkpoint:
     a job that restarts goes on from there.
@@ -55,7 +52,7 @@ def newer(checkpoint: Offsets | Unknown, group: Offsets | Unknown) -> tuple[Offs
 
 
 def lag(head: Offsets, committed: Offsets | Unknown, log_start: Offsets) -> int | Unknown:
-    """How many records wait? Valid while the driver is dead."""
+    """Records that wait. Valid while the driver is dead."""
     if isinstance(committed, Unknown):
         return committed
     recreated = beyond(head, committed)
@@ -68,7 +65,7 @@ def lag(head: Offsets, committed: Offsets | Unknown, log_start: Offsets) -> int 
 
 
 def beyond(head: Offsets, committed: Offsets) -> Unknown | None:
-    """Is something committed that is not there? Then no count means anything, and this says so."""
+    """Why no count means anything, where offsets are committed that are not there; else empty."""
     for (topic, partition), offset in committed.items():
         end = head.get((topic, partition))
         if end is None:
@@ -85,12 +82,12 @@ def beyond(head: Offsets, committed: Offsets) -> Unknown | None:
 
 
 def arrived(before: Offsets, after: Offsets) -> int:
-    """How many records came in between two moments? In a new or recreated partition all it ever had."""
+    """Records that came in between two moments; in a new or recreated partition all it ever had."""
     return sum(end - (start if (start := before.get(p, 0)) <= end else 0) for p, end in after.items())
 
 
 def processed(before: Offsets, after: Offsets, *, log_start: Offsets) -> int:
-    """How many records were finished between two moments? `log_start` is that of the first moment.
+    """Records that were finished between two moments. `log_start` is that of the first moment.
 
     Work that is done again after a rollback of the checkpoint counts again: it is work.
     """
@@ -129,7 +126,7 @@ class Standing:
         self._checkpoint = Checkpoint(plan.checkpoint, self.topics, job=plan.job)
         self._before: Stand | None = None
         self._known: Position | Unknown = NOT_READ
-        """The newest that could be read: a checkpoint is replaced while nobody can read it."""
+        """The newest that could be read: a checkpoint cannot be read while it is replaced."""
         self._group: Offsets | Unknown = NOT_READ
         self._group_read_s: float | None = None
         self._group_moved_s: float | Unknown = Unknown("the consumer group has not moved since we look")
@@ -200,12 +197,12 @@ class Standing:
 
 
 def _is_ahead(group: Offsets | Unknown, position: Position | Unknown) -> bool:
-    """Does the group say more than a checkpoint that can be read?"""
+    """Whether the group is further than a checkpoint that can be read."""
     return not isinstance(position, Unknown) and newer(position.ends, group)[1] == "group"
 
 
 def _went_back(before: Position | Unknown, now: Position) -> bool:
-    """Is this another query than before, or an earlier batch of the same one?"""
+    """Whether this is another query than before, or an earlier batch of the same one."""
     if isinstance(before, Unknown):
         return False
     if before.query != now.query:

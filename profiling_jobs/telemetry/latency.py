@@ -1,15 +1,14 @@
-"""How long does a record wait, from its arrival at the broker to the commit of its batch?
+"""Latency of records, from their arrival at the broker to the commit of their batch.
 
 Over all records committed in the last two minutes: p50, p95 (`latency_ms`), p99 of commit time − arrival
-time. When an offset arrived is told by the ends of its partition, read every second or so: a record between
-two readings arrived between their times, and by the same share of the way. So, between two readings,
+time. The ends of each partition, read every second or so, say when an offset arrived: a record between two
+readings arrived between their times, and by the same share of the way. So, between two readings,
 
     latency of the records [a, b) of a partition  ~  uniform on [commit − t(b), commit − t(a)]
 
-and the percentiles are those of the mixture, each stretch weighted by its records. One record may be off by a
-sampling step; over many it cancels while the input is steady within a step. What arrived before the first
-reading has waited for an unknown time: a batch with such a record is left out as a whole, or only its quick
-records would count. Records that are committed once more after a rollback are not counted again.
+and the percentiles are those of the mixture, each stretch weighted by its records. What arrived before the
+first reading has waited for an unknown time: a batch with such a record is left out as a whole, or only its
+quick records would count. Records that are committed once more after a rollback are not counted again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from models.ports import Commit, Offsets, Partition
 from models.quantities import Unknown
 
 WINDOW_S = 120.0  # agreed: two minutes
-KEPT_S = 1800.0  # judgement: with half an hour of lag nobody asks for a percentile
+KEPT_S = 1800.0  # judgement: with half an hour of lag percentiles say nothing
 WIDEST_STEP_S = 10.0  # judgement: beyond it, "steady within a step" is a guess
 MOST_UNSURE = 0.05  # judgement: the share of records that may lie in wider steps
 
@@ -44,7 +43,7 @@ class Percentiles:
 
 @dataclass
 class _Arrivals:
-    """When was each offset of a partition there? Of a standstill the first and the last reading."""
+    """When each offset of a partition was there. Of a standstill the first and the last reading."""
 
     times_s: list[float] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -61,7 +60,7 @@ class _Arrivals:
             self.ends.append(end)
 
     def skip(self, start: int) -> None:
-        """Nothing before it is left, so nobody reads it any more."""
+        """Drop what lies before it."""
         if self.done >= 0:
             self.done = max(self.done, start)
 
@@ -71,7 +70,7 @@ class _Arrivals:
             del self.times_s[:first], self.ends[:first]
 
     def take(self, end: int) -> tuple[Array, int]:
-        """The records done now, as rows (from time, to time, count, step), and how many nobody saw."""
+        """The records done now, as rows (from time, to time, count, step), and how many were not seen."""
         first, self.done = self.done, max(self.done, end)
         if first < 0 or first >= end or not self.ends:  # what was done when we came is not ours to judge
             return np.empty((0, 4)), 0
@@ -144,7 +143,7 @@ class LatencyWindow:
         if not records and self._since_s is not None and self._left_out_s > self._read_s - self._window_s:
             return _unknown(
                 "what was committed lately had arrived before the broker's ends were first read, "
-                f"{self._read_s - self._since_s:.0f} s ago, and nobody knows when: wait for newer records"
+                f"{self._read_s - self._since_s:.0f} s ago, at an unknown time: wait for newer records"
             )
         if not records:
             return _unknown(f"no record was committed in the last {self._window_s:.0f} s")

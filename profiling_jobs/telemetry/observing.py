@@ -1,17 +1,15 @@
-"""What does the control loop get to see of a job, out of its timeline?
+"""The observation of a job for one evaluation interval, from its timeline, and the load of its executors.
 
-One observation per evaluation interval: means over the interval where something flows, the newest value where
-something stands. Per worker the larger of its processor share and its busy share: what runs out first is the
-limit. A task also waits, for the broker or a look-up, so that even a job that computes ends at a processor
-share below 1 (measured: `word-count` at about two thirds, where its slots are never idle).
+Means over the interval for rates, the newest value for levels. Per worker the larger of its processor share
+and its busy share: what runs out first is the limit. A task also waits, for the broker or a look-up, so that
+even a job that computes ends at a processor share below 1 (measured: `word-count` at about two thirds, its
+slots never idle).
 
 Spark counts a record each time it is read: twice where a topic is joined with itself or a `foreachBatch` has
-two actions, and those of a static side with every batch. So a worker's rate is what it read, in records of
-the input, by what the whole job has read and committed for some minutes:
+two actions. So a worker's rate is what it read, in records of the input, by what the whole job has read and
+committed:
 
     rate of a worker  =  read rate  ·  Σ committed / Σ read
-
-How much of its time does each executor compute, and how much of it is it at work?
 
 Two readings of each executor, at least every five seconds, make one sample:
 
@@ -20,9 +18,9 @@ Two readings of each executor, at least every five seconds, make one sample:
     rate  = Δ(records read) / Δt
 
 A slot counts as one processor, but on a machine that has promised more slots than it has processors as its
-share of them: cpu = 1 then still means that there is no more to have. A job that computes has cpu ≈ busy; one
-that waits (for a look-up, a lock, a disk) is busy without computing, and only `busy` tells how much it has
-left. An executor warms up until ten seconds after its first task: its Python workers are still importing.
+share of them. A job that computes has cpu ≈ busy; one that waits is busy without computing, and only `busy`
+shows how much it has left. An executor warms up until ten seconds after its first task: its Python workers
+are still importing.
 """
 
 from __future__ import annotations
@@ -95,7 +93,7 @@ class ExecutorMeter:
 
 
 def limit(samples: Sequence[ExecutorSample]) -> Literal["cpu", "waiting"] | Unknown:
-    """What limits this job, the processor or what it waits for? From executors that have work."""
+    """What limits this job, the processor or what it waits for, from executors that have work."""
     cpu = busy = 0.0
     for one in samples:
         if one.state == "running" and not isinstance(one.cpu, Unknown) and not isinstance(one.busy, Unknown):
@@ -198,7 +196,7 @@ def limited_by(timeline: Timeline, start_s: float, end_s: float) -> Literal["cpu
 
 
 def done_per_read(timeline: Timeline, since_s: float, until_s: float) -> float | Unknown:
-    """How many records were committed for each one that executors have read, lately?
+    """Records committed for each one that executors have read, lately.
 
     What is read but not committed yet at either end must not count: further back than `since_s`, where that
     is too short.

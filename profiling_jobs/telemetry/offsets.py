@@ -1,12 +1,8 @@
-"""How far has the job come, for everybody who can reach the broker but not the checkpoint?
+"""Offsets at the broker: those that the driver commits to the job's consumer group, and those of one topic.
 
-Spark never commits to a consumer group. The wrapper does it after each finished batch, in a thread: a
-broker that is away must not hold up the batches, and only the newest offsets matter.
-
-Where does each partition of one topic begin and end, and where was it at some moment?
-
-For the driver processes of recording and replay, which have the broker's address and nothing else. Only
-offsets are asked for: no group, no commit, no record.
+Spark never commits to a consumer group. The wrapper does it after each finished batch (`GroupCommits`), in a
+thread: a broker that is away must not hold up the batches, and only the newest offsets matter. `LogOffsets`
+is for recording and replay, which have the broker's address alone: no group, no commit, no record.
 """
 
 from __future__ import annotations
@@ -82,7 +78,7 @@ class LogOffsets:
             try:
                 self.close()
             except (KafkaError, OSError, RuntimeError):
-                self._admin = None  # whatever is left of it
+                self._admin = None  # what is left of it
             raise NotReady(
                 f"brokers.bootstrap: {self._brokers.bootstrap} does not answer ({error})"
             ) from error
@@ -96,7 +92,7 @@ class LogOffsets:
 
 
 PAUSE_S = 2.0  # judgement: between two attempts while the broker is away
-CLOSE_MS = 1000  # judgement: nothing is left to be said to that broker
+CLOSE_MS = 1000  # judgement: it has nothing more to answer
 
 
 class GroupCommits:
@@ -151,7 +147,7 @@ class GroupCommits:
                 consumer.commit({part: OffsetAndMetadata(offset, "", -1) for part, offset in named.items()})
             except (KafkaError, OSError, RuntimeError):  # the last: "Transport closed for writes"
                 if consumer is not None:
-                    with suppress(KafkaError, OSError, RuntimeError):  # whatever is left of it
+                    with suppress(KafkaError, OSError, RuntimeError):  # what is left of it
                         consumer.close(autocommit=False, timeout_ms=CLOSE_MS)
                 consumer = None
                 self._given.set()

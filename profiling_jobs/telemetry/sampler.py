@@ -1,13 +1,8 @@
-"""How are samples taken at a steady pace, without anybody waiting for them?
+"""Samples every job once a second in one thread, onto their timelines.
 
-One thread samples every job once a second and puts the samples on their timelines; a round that takes longer
-delays the next one, rounds are not made up for. What cannot be read leaves a gap with its reason, and so do
-a clock that goes back and a round that fails in whatever way: the next one tries again.
-
-What if the clock goes back, because somebody has set it right?
-
-A little, and the samples that would be older than those before are missed until it has made up for it. Far,
-and waiting would last for as long: whatever was remembered lies ahead now, so it is dropped and begun anew.
+A round that takes longer delays the next one; rounds are not made up for. What cannot be read leaves a gap
+with its reason, and so does a round that fails. Where the clock goes back a little, samples are missed until
+it has made up for it; where it goes back far, everything sampled before lies ahead and is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ WAITED_FOR_S = 15.0  # judgement: as timeline.EDGE_S, a gap that spans are still
 
 
 def is_far(newest_s: float, now_s: float) -> bool:
-    """Is the newest that is remembered so far ahead that nobody waits for it?"""
+    """Whether the newest sample is too far ahead to wait for."""
     return newest_s - now_s > WAITED_FOR_S
 
 
@@ -81,7 +76,7 @@ class Sampler:
         clock: Callable[[], float] = time.time,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`say`: told of a round that failed, once for each reason."""
+        """`say`: gets a line for a round that failed, once for each reason."""
         self._metrics = metrics
         self._names = names
         self._every_s = every_s
@@ -129,7 +124,7 @@ class Sampler:
             names = tuple(self._names())
             for name, found in sampled(self._metrics, names).items():
                 self._take(name, found)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong once, jobs are watched for days
+        except Exception as error:  # noqa: BLE001 - jobs are watched for days: one failed round must not end that
             failed = NotReady(f"a round of samples failed ({type(error).__name__}: {error})")
             for name in names:
                 self._take(name, failed)

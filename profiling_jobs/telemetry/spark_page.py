@@ -1,17 +1,13 @@
-"""What have the executors of a running application worked, in the words of its driver?
+"""The work of the executors, from the driver's own page, and a first guess of capacity from its stages.
 
-The driver's own page serves them as JSON (`/api/v1/applications/APP`). Per executor and stage: seconds of
-finished tasks and records read; per running task: its age. Stages are numbered without gaps; those that have
-ended are read once and added up, so the sums only grow. A few small requests each time, whatever the number
-of batches since; a driver that is dead, frozen or still starting is NotReady.
+The page serves JSON (`/api/v1/applications/APP`). Per executor and stage: seconds of finished tasks and
+records read; per running task: its age. Stages are numbered without gaps; those that have ended are read once
+and added up. A driver that is dead, frozen or still starting is NotReady.
 
-From one executor's stages, what would several of them sustain?
-
-Each stage of a batch is an operator: it takes records from the one before (weight = its records per record
-of the sources) and one slot works off r of them per second of task time. How many slots each gets, and the
-rate then, is what bounded inverse DS2 answers. Fewer slots than stages take turns: 1 / Σ (w / r) per slot.
-
-A first guess only: planning, shuffles and waves of tasks are not in it, so it lies above the truth.
+Each stage of a batch is an operator: it takes records from the one before (weight = its records per record of
+the sources) and one slot works off r of them per second of task time. How many slots each gets, and the rate
+then, is what bounded inverse DS2 answers. Fewer slots than stages take turns: 1 / Σ (w / r) per slot. A first
+guess only: planning, shuffles and waves of tasks are not in it, so it lies above the truth.
 """
 
 from __future__ import annotations

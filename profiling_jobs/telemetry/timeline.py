@@ -119,7 +119,7 @@ class Timeline:
         for commit in sample.commits:
             self._progress(commit.ends, log_start, commit)
         if not isinstance(sample.committed, Unknown):
-            # Where no commit has led to it: a rollback, or an offset whose time nobody knows.
+            # Where no commit has led to it: a rollback, or an offset whose time is not known.
             self._progress(sample.committed, log_start, None)
         processed = self._position[1] if self._position else Unknown("nothing was committed yet")
         kept = _sharing(sample, before.sample) if before else sample
@@ -298,7 +298,7 @@ class Timeline:
 
 
 def _sharing(sample: Sample, before: Sample) -> Sample:
-    """The same sample, made of what is kept already where it says the same: most of it does not change.
+    """The same sample, sharing what has not changed since the one before, which is most of it.
 
     Without it ten jobs of twelve partitions take 200 MB an hour.
     """

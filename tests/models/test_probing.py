@@ -1,4 +1,4 @@
-"""The search for the sustainable rate: told as it would be lived through, then its constitution."""
+"""The search for the sustainable rate: stories first, then the properties that always hold."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ def test_wrong_grids_results_and_tellings_are_named():
     state = start(make())
     (probe,) = asked(state)
     later = tell(state, kept_up(probe))
-    with pytest.raises(Misuse, match="told already"):
+    with pytest.raises(Misuse, match="has a result already"):
         tell(later, kept_up(probe))
     with pytest.raises(Misuse, match="no throughput"):
         Result(probe, "invalid", throughput_rps=5.0, reason="lies")

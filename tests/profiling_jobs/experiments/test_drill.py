@@ -308,7 +308,7 @@ class TestOneBesideAnother:
         )
         plan = planned(kinds=["driver_freeze"], rates_rps={2: [RATE]}, repeats=1)
         spoilt, again = world.drilling().run(plan)
-        assert "somebody else has cleared the failure" in spoilt.event.reason
+        assert "the failure was cleared from elsewhere" in spoilt.event.reason
         ((kept, _),) = world.store.events("enrichment")
         assert kept == again.event
         assert world.nothing_is_left()

@@ -360,7 +360,7 @@ def test_two_recordings_do_not_share_a_folder(tmp_path: Path) -> None:
         Recorder(Request("other", folder, 20.0), offsets=topic, copy=topic.copy).run()
     with pytest.raises(Misconfigured, match=r"duration_s.*begun for 20 s"):
         recording(topic, folder, duration_s=30.0).run()
-    with recorder._alone(folder), pytest.raises(Unsafe, match="somebody else is recording"):
+    with recorder._alone(folder), pytest.raises(Unsafe, match="another process is recording"):
         recording(topic, folder).run()
 
 
