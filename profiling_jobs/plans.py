@@ -117,7 +117,7 @@ def arguments(plan: Plan, *, brokers: str) -> list[str]:
         if name in topics:
             return topics[name]
         known = ", ".join(topics) or "none"
-        raise Misconfigured(f"{key}.args", f"'{name}' is none of {key}.{setting} ({known})")
+        raise Misconfigured(f"{key}.args", f"'{name}' is not in {key}.{setting} ({known})")
 
     def folder_or_topic(output: str) -> str:
         return folder_of(output) or output

@@ -1,8 +1,7 @@
 """Kafka as a job sees it, by names of its own: `topics.read("events")`, `topics.write("alerts", frame)`.
 
-Which topics these are, on which brokers, how large a batch may be, how often one starts and where the
-checkpoint lies is the deployment's business: the same function runs as the live job and as a profiling
-copy.
+The deployment sets topics, brokers, the largest batch, the trigger and the checkpoint, so that the same
+function runs as the live job and as a profiling copy.
 
     def build(spark, topics):
         events = topics.read("events")                  # Kafka's own columns: key, value, timestamp, …

@@ -135,7 +135,7 @@ class Attached:
     def refuse(self, name: str, what: str) -> None:
         """Hands off, if it is one of them."""
         if name in self.jobs:
-            raise Unsafe(f"job.{name}.attach = true: somebody else runs it, so it is not {what} here")
+            raise Unsafe(f"job.{name}.attach = true: it is run elsewhere, so it is not {what} here")
 
     def _state(self, their: Theirs) -> tuple[State, str]:
         look, now_s = self._looks.get(their.name), self._now_s()

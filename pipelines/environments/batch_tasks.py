@@ -1,14 +1,14 @@
-"""In how many equal tasks does a batch of this job come, so that its throughput moves in waves?
+"""The number of equal tasks per batch of a job, because of which throughput grows in steps.
 
     source    one task per partition of its input topics (Spark's default)
     state     one task per state partition, where the settings say how many there are
     n         the larger of the two, if the smaller divides it: the waves of both change at the same sizes
 
 Spark runs the tasks of a stage in ⌈tasks / executors⌉ waves, and ⌈n / k s⌉ = ⌈⌈n / s⌉ / k⌉. Otherwise each
-stage has steps of its own and no single number tells them: Unknown, and every size counts for itself.
+stage has steps of its own: the number is Unknown, and every size is a candidate.
 
-The owner learns it where it reads topics and keeps it in the store's document "partitions", so that
-decisions, searches and models count with the same number. Topics may be given more partitions while a job
+The server reads it from the topics and keeps it in the store's document "partitions", so that decisions,
+searches and models use the same number. Topics may be given more partitions while a job
 runs, so `Counting` looks again every few minutes. Simulated executors have no waves.
 """
 
@@ -34,7 +34,7 @@ AGAIN_S = 300.0  # judgement: Spark itself finds new partitions at its next batc
 
 
 class Counting:
-    """The tasks of every job's batches as decisions take them, told where their number changes."""
+    """The tasks per batch of every job; `say` is told when the number changes."""
 
     def __init__(self, world: World, jobs: Mapping[str, JobSettings], *, say: Callable[[str], None]) -> None:
         self._world, self._jobs, self._say = world, jobs, say
@@ -42,7 +42,7 @@ class Counting:
         """Job -> when it was read, and what."""
 
     def of(self, name: str, *, now_s: float) -> int | Unknown:
-        """Where they bound what executors can do; while the broker does not answer, what was known before."""
+        """The tasks of a job; while the broker does not answer, the number that was known before."""
         read_s, tasks = self._read.get(name, (-math.inf, NOT_READ))
         if 0.0 <= now_s - read_s < AGAIN_S:
             return tasks
@@ -50,7 +50,7 @@ class Counting:
         there = live_partitions(self._world, self._jobs[name])
         if not isinstance(there, Unknown):
             tasks = learnt(self._world, name, self._jobs[name], there)
-            if tasks != before and before != nobody_has_looked(name):
+            if tasks != before and before != not_counted(name):
                 self._say(f"{name}: {_in_words(tasks)} now, {_in_words(before)} before")
         elif name not in self._read:  # it may answer any moment
             return before
@@ -69,7 +69,7 @@ def counted(job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
 
 
 def live_partitions(world: World, job: JobSettings) -> dict[str, int] | Unknown:
-    """Of the live topics that it reads, by the job's names."""
+    """The partitions of the live input topics, by the job's names."""
     try:
         there = world.broker.topics()
     except HeadroomError as error:
@@ -80,7 +80,7 @@ def live_partitions(world: World, job: JobSettings) -> dict[str, int] | Unknown:
 
 
 def learnt(world: World, name: str, job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
-    """The same as `counted`, written down."""
+    """`counted`, and kept in the store."""
     smooth = Unknown("simulated executors have no waves")
     tasks = smooth if world.kind == "simulated" else counted(job, partitions)
     said = {"unknown": tasks.reason} if isinstance(tasks, Unknown) else {"tasks": tasks}
@@ -91,20 +91,20 @@ def learnt(world: World, name: str, job: JobSettings, partitions: Mapping[str, i
 
 
 def known(store: Store, name: str) -> int | Unknown:
-    """What was written down last."""
+    """The number that was kept last."""
     kept = store.document(name, DOCUMENT) or {}
     if "tasks" in kept:
         return int(kept["tasks"])
-    return Unknown(str(kept["unknown"])) if "unknown" in kept else nobody_has_looked(name)
+    return Unknown(str(kept["unknown"])) if "unknown" in kept else not_counted(name)
 
 
-def nobody_has_looked(name: str) -> Unknown:
-    """What is known of a job at first."""
-    return Unknown(f"nobody has looked at the partitions of {name} yet")
+def not_counted(name: str) -> Unknown:
+    """The number before the first count."""
+    return Unknown(f"the partitions of {name} were not counted yet")
 
 
 def if_known(tasks: int | Unknown) -> int | None:
-    """As the models take it: without a number every size counts for itself."""
+    """The number for the models; None: every size is a candidate."""
     return None if isinstance(tasks, Unknown) else tasks
 
 

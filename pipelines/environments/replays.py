@@ -1,7 +1,6 @@
-"""Where does a copy of a job take its events from, and who sends them?
+"""The events that are sent to a copy of a job: those that the settings name, else the newest recording.
 
-What the settings name, or else the newest recording of the input. One Spark job sends each input topic its
-share of the rate.
+One Spark job per input topic sends its share of the rate.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _replay_one(
 
 
 def event_time_of(job: JobSettings, events: str) -> EventTime:
-    """Which field of these events says when they happened, and in what unit: a replay moves it to now."""
+    """The field of these events that holds their time, and its unit: a replay moves it to now."""
     if job.event_time == KAFKA_TIMESTAMP:
         return None, "ms"  # it is the moment of sending, in a replay as well
     if job.event_time is not None:
@@ -126,10 +125,10 @@ def event_time_of(job: JobSettings, events: str) -> EventTime:
 
 
 def events_for(folder: Path, name: str, job: JobSettings, own: str, *, several: bool) -> str:
-    """Where the events of one input come from: what the settings say, or else the newest recording of it."""
+    """The events of one input: what the settings name, else the newest recording of it."""
     if job.events is not None:
         events = events_of(job.events, own) if several else job.events
-        # The replay runs in a folder of ours; a path is meant from where headroom.toml lies.
+        # The replay runs in another folder; the path is relative to headroom.toml.
         return events if events.startswith("generator:") else str(folder.resolve().parent / events)
     recordings = folder / "recordings" / name
     found = {}

@@ -1,7 +1,6 @@
-"""What does a job of our benchmarks run with, where its [job.NAME] does not say it?
+"""Defaults of our benchmark jobs: the settings that they are always measured with.
 
-With what it is always measured with: its windows above all, as long as which a warm-up has to last. What the
-table says counts; `conf` is completed key by key.
+What the [job.NAME] table says counts; `conf` is completed key by key.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ BUILDS = {job.build: job for job in JOBS.values()}
 
 
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that are set, and beside them those that are fixed for the benchmark job they name."""
+    """The keys that are set, and the defaults of the benchmark job that `build` names."""
     fixed = BUILDS.get(given.get("build", ""))
     if fixed is None:
         return dict(given)

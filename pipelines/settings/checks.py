@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiling_jobs import triggers
+from models.errors import Misconfigured
+from profiling_jobs import plans, triggers
 from profiling_jobs.explain.wording import kind
 from profiling_jobs.plans import COPY, FILES, PLACEHOLDER, folder_of
 
@@ -26,7 +27,7 @@ TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 Problems = Iterator[tuple[str, str]]
 STATE_PARTITIONS = "spark.sql.shuffle.partitions"
-SPARKS_NETWORK_TIMEOUT_S = 120.0  # spark.network.timeout where nobody sets it
+SPARKS_NETWORK_TIMEOUT_S = 120.0  # Spark's default of spark.network.timeout
 FROZEN = ("executor_freeze", "node_loss", "network_partition")
 TIMEOUT_SHARE = 0.5  # judgement: what a time-out may take of the target, so that there is room to catch up
 
@@ -46,7 +47,7 @@ def of_names(names: Collection[str]) -> Problems:
     """Of the names of all jobs together."""
     for name in names:
         if (copy := COPY.fullmatch(name)) and copy["job"] in names:
-            yield f"job.{name}", f"is what a copy of job.{copy['job']} is called: choose another name"
+            yield f"job.{name}", f"is a name that copies of job.{copy['job']} get: choose another one"
 
 
 def of_job(job: JobSettings, path: str) -> Problems:
@@ -62,36 +63,39 @@ def of_job(job: JobSettings, path: str) -> Problems:
             "the windows are on Kafka's own timestamp",
         )
     if not job.failure_kinds:
-        yield f"{path}.failure_kinds", "names none: a promise covers at least one kind of failure"
+        yield f"{path}.failure_kinds", "is empty: a promise covers at least one kind of failure"
     for key, problem in time_windows.mistakes(job).items():
         yield f"{path}.{key}", problem
 
 
 def _brought(job: JobSettings, path: str) -> Problems:
-    """How the job is brought."""
+    """The program, and what goes with `attach`."""
     if job.script is not None and job.build is not None:
-        yield path, "has both script and build: they are two programs, give one of them"
+        yield path, "has both script and build: give one of them"
     if not (job.copyable or job.attach):
-        yield path, "needs script, build or attach = true; it has none of them"
+        yield path, "needs script, build or attach = true; none of them is given"
     if not job.attach:
         if job.executors is not None:
-            yield f"{path}.executors", "goes with attach = true; of a job that is run here it is scale_out"
+            yield f"{path}.executors", "goes with attach = true; for a job that is run here set scale_out"
         if job.consumer_group is not None:
-            yield f"{path}.consumer_group", "goes with attach = true; what runs here commits to ours"
+            yield (
+                f"{path}.consumer_group",
+                "goes with attach = true; a job that is run here commits to headroom.NAME",
+            )
         return
     if job.checkpoint is None:
         yield f"{path}.checkpoint", "an attached job needs the path of its checkpoint"
     if job.mode == "apply":
-        yield f"{path}.mode", "an attached job is not ours to rescale: use observe or recommend"
+        yield f"{path}.mode", "an attached job is not rescaled from here: use observe or recommend"
     if job.allow_live_drills:
-        yield f"{path}.allow_live_drills", "an attached job is not ours to hurt: drill a copy"
+        yield f"{path}.allow_live_drills", "failures are not injected into an attached job: drill a copy"
     for cron in ("profile_cron", "drill_cron"):
         if getattr(job, cron) is not None and not job.copyable:
             yield f"{path}.{cron}", "copies of an attached job need its program: give script or build, too"
 
 
 def _size(job: JobSettings, path: str) -> Problems:
-    """The size it has, or begins with."""
+    """The bounds, and the size within them."""
     if job.scale_out_min > job.scale_out_max:
         yield (
             f"{path}.scale_out_min",
@@ -116,7 +120,7 @@ def _topics(job: JobSettings, path: str) -> Problems:
     for key, named in (("inputs", job.inputs), ("outputs", topics)):
         for own, topic in named.items():
             if not TOPIC.fullmatch(topic):
-                told = f"{own} = {topic!r} is no name for a topic: up to 249 of letters, digits, . _ -"
+                told = f"{own} = {topic!r} is not a topic name: up to 249 letters, digits, . _ -"
                 yield f"{path}.{key}", told
     for topic in sorted(set(job.inputs.values()) & set(job.outputs.values())):
         yield f"{path}.outputs", f"the topic {topic!r} is also an input"
@@ -148,6 +152,14 @@ def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern
     job, path = settings.jobs[name], f"job.{name}"
     if job.script is not None:
         yield from _script(job, path, folder / job.script, settings.brokers)
+    if job.copyable:
+        from .job_plans import live_plan  # with all of the models, which reading the settings does not need
+
+        try:
+            plans.check(live_plan(name, job, folder=folder))
+        except Misconfigured as wrong:
+            problem, _, fix = str(wrong).removeprefix(f"{wrong.setting}: ").rpartition(": ")
+            yield Concern(wrong.setting, problem, fix)
     yield from _network_timeout(job, path, settings.spark)
     yield from _batches(job, path)
     if settings.deployment.kind != "simulated" and not job.attach:

@@ -1,11 +1,4 @@
-"""What does a `[job.NAME]` table mean for whoever runs, profiles or drills the job?
-
-Settings in, plans and rules out; nothing is started here.
-
-What does a `[job.NAME]` table mean for the control loop, and which models does a tick find?
-
-Settings and the champions' files in, what `models.control` takes out; nothing is started here.
-"""
+"""Plans and settings that follow from a `[job.NAME]` table, for running, profiling, drilling and deciding."""
 
 from __future__ import annotations
 
@@ -38,7 +31,7 @@ MAX_LAG_SHARE = 0.5  # of the target
 
 
 def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
-    """How the job itself is run, or would be: what copies of it are made from."""
+    """The plan of the live job, from which the plans of its copies are made."""
     check_copyable(name, job)
     program = Function(job.build) if job.build else Script(str(job.script), job.args)
     return Plan(
@@ -59,7 +52,7 @@ def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
 
 
 def changed(launched: Plan, today: Plan) -> tuple[str, ...]:
-    """Which settings of a job were edited since it was launched; its size is control's to change."""
+    """The settings of a job that were edited since it was launched, without its size."""
     others = {"program": "script or build", "side_effects": "profiling_side_effects"}
     return tuple(
         others.get(field.name, field.name)
@@ -69,30 +62,30 @@ def changed(launched: Plan, today: Plan) -> tuple[str, ...]:
 
 
 def check_copyable(name: str, job: JobSettings) -> None:
-    """Refuse to copy a program that is not here."""
+    """Refuse to run copies of a program that is not here."""
     if not job.copyable:
         raise Misconfigured(
             f"job.{name}.attach",
-            "somebody else runs this job, and its program is not here: give `script` or `build` beside it to "
-            "profile and drill copies",
+            "the job is run elsewhere and its program is not here: add `script` or `build` to profile and "
+            "drill copies",
         )
 
 
 def check_order(name: str, job: JobSettings, what: str, *, live: bool = False) -> None:
-    """Refuse what is never done to a job of somebody else, before anything is begun."""
+    """Refuse what is never done to an attached job."""
     if not job.attach:
         return
     forbidden = {"launch": "started", "stop": "stopped", "apply": "rescaled"}
     if live:
         forbidden["drill"] = "hurt"
     if what in forbidden:
-        raise Unsafe(f"job.{name}.attach = true: somebody else runs it, so it is not {forbidden[what]} here")
+        raise Unsafe(f"job.{name}.attach = true: it is run elsewhere, so it is not {forbidden[what]} here")
     if what in ("profile", "probe", "drill"):
         check_copyable(name, job)
 
 
 def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
-    """What a probe has to know of the job."""
+    """The rules of a probe."""
     return Rules(
         longest_window_s=job.longest_window_s,
         warm_up_s=job.warm_up_s,
@@ -105,7 +98,7 @@ def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
 def search(
     name: str, job: JobSettings, spark: SparkSettings, *, tasks: int | None = None
 ) -> probing.Settings:
-    """What a search is asked to do. `tasks`: of a batch, where they bound what executors can do."""
+    """The settings of a capacity search. `tasks` of a batch, where they bound what executors can do."""
     sizes = job.profile_scale_outs or _usual_sizes(job, tasks)
     stepped = job.strategy == "stepped"
     try:
@@ -128,7 +121,7 @@ def search(
 
 
 def _usual_sizes(job: JobSettings, tasks: int | None) -> tuple[int, ...]:
-    """Spread evenly over those that can do more than the ones below them, which decisions choose from."""
+    """Up to MOST_SIZES of the sizes that decisions choose from, spread evenly."""
     sizes = aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks)
     spread = probing.grid_scale_outs(1, len(sizes), min(MOST_SIZES, len(sizes)))
     return tuple(sizes[number - 1] for number in spread)
@@ -140,7 +133,7 @@ def max_lag_s(job: JobSettings) -> float:
 
 
 def drill_settings(job: JobSettings, spark: SparkSettings) -> drill.Settings:
-    """How its drills are judged, and what is written down with them."""
+    """The settings of its drills, and what is recorded with them."""
     return drill.Settings(
         max_lag_s=max_lag_s(job),
         trigger_s=job.trigger_s,
@@ -178,9 +171,9 @@ def control_settings(
     tasks: int | None = None,
     scale_timeout_s: float = SCALE_TIMEOUT_S,
 ) -> control.Settings:
-    """What control agrees to. `tasks`: partitions, where they bound what an executor can do.
+    """The settings of the control loop. `tasks` of a batch, where they bound what executors can do.
 
-    A change has not failed before whoever carries it out may give it up, after `scale_timeout_s`.
+    A change has failed only after `scale_timeout_s`, when the deployment gives it up.
     """
     path: Rescale = "restart" if job.attach else job.rescale
     try:
@@ -209,7 +202,7 @@ def control_settings(
 
 
 class ChampionsInCharge:
-    """The champions of the jobs, read anew only when one of their files has changed."""
+    """The champions of the jobs, read again only when one of their files has changed."""
 
     def __init__(self, folder: Path, jobs: Callable[[], Mapping[str, JobSettings]]) -> None:
         self._folder, self._jobs = folder, jobs
@@ -235,7 +228,7 @@ class ChampionsInCharge:
         )
 
     def champions(self, job: str) -> Champions:
-        """As they lie on the disk."""
+        """The champions on disk."""
         stamp = tuple(_stamp(path_of(self._folder, job, kind)) for kind in KINDS)
         before = self._known.get(job)
         if before is None or before[0] != stamp:
@@ -244,7 +237,7 @@ class ChampionsInCharge:
 
 
 def _with_its_program(job: str, found: Found) -> Found | Unknown:
-    """What profiling would tell of a job that somebody else runs: say what it takes."""
+    """For an attached job, say what profiling needs."""
     if not isinstance(found, Unknown):
         return found
     return Unknown(f"{found.reason}, which needs its program: give job.{job}.script or build beside attach")

@@ -176,8 +176,8 @@ class _Reader:
             try:
                 values[key] = _with_tuples(_from_text(text, kind, key))
             except tomllib.TOMLDecodeError:
-                told = f"the environment says {text!r}, which is no value of this key ({variable})"
-                self.mistakes.append(Mistake(f"{path}.{key}", None, told))
+                problem = f"got {text!r} from the environment variable {variable}, which is not a TOML value"
+                self.mistakes.append(Mistake(f"{path}.{key}", None, problem))
                 values.pop(key, None)
         try:
             section = kind.model_validate(complete(values))
@@ -186,8 +186,8 @@ class _Reader:
                 key = str(error["loc"][0])
                 problem = _problem(error, kind)
                 if key in overridden:
-                    told = f"{problem} ({overridden[key][0]} says so)"
-                    self.mistakes.append(Mistake(f"{path}.{key}", None, told))
+                    problem = f"{problem} (from the environment variable {overridden[key][0]})"
+                    self.mistakes.append(Mistake(f"{path}.{key}", None, problem))
                 else:
                     self.wrong(f"{path}.{key}", problem)
             return None
@@ -207,7 +207,7 @@ class _Reader:
         for variable in self.environment:
             near = difflib.get_close_matches(variable, self.variables, n=1, cutoff=0.8)
             meant = f"; did you mean {near[0]}?" if near else ""
-            self.wrong(variable, f"this environment variable names no setting{meant}")
+            self.wrong(variable, f"this environment variable belongs to no setting{meant}")
 
 
 def variable_of(path: str) -> str:

@@ -147,9 +147,9 @@ class JobProgram(Section):
     )
     attach: bool = Field(
         False,
-        description="The job is run by somebody else: it is watched through the brokers and its checkpoint, "
-        "sized by advice only, and never touched. With `script` or `build` beside it, copies of it can be "
-        "profiled and drilled.",
+        description="The job is run elsewhere: it is watched through the brokers and its checkpoint, "
+        "gets recommendations only, and is never changed. With `script` or `build` beside it, copies of it "
+        "can be profiled and drilled.",
     )
     executors: int | None = Field(
         None,
@@ -258,7 +258,7 @@ class JobSize(Section):
     rescale: Rescale = Field(
         "live",
         description="How the size is changed. `live`: executors come and go under the running query. "
-        "`restart`: the query is stopped between two batches and started anew from its checkpoint.",
+        "`restart`: the query is stopped between two batches and restarted from its checkpoint.",
     )
     evaluation_interval_s: float = Field(
         60.0, ge=10, description="Time between two decisions; needs `headroom serve` restarted."
@@ -271,7 +271,7 @@ class JobSize(Section):
 
 
 class JobCalendar(Section):
-    """When nothing changes, and what comes round by itself."""
+    """Blackouts and schedules."""
 
     time_zone: Text = Field("UTC", description="The time zone of blackouts and schedules, `Europe/Berlin`.")
     blackouts: tuple[Text, ...] = Field(
@@ -287,7 +287,7 @@ class JobCalendar(Section):
     )
     drill_cron: Text | None = Field(
         None,
-        description="When the job's failures are drilled, `0 4 * * Sat`; on a copy. Default: only by hand.",
+        description="When failures are drilled on a copy, `0 4 * * Sat`. Default: only when ordered.",
     )
 
 

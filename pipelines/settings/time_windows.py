@@ -1,10 +1,10 @@
-"""When may nothing be changed, and when does something come round?
+"""Blackout windows and cron lines.
 
-A blackout window is `DAYS HH:MM-HH:MM`, by the clock of the job's `time_zone`: DAYS is `daily`, days of the
+A blackout window is `DAYS HH:MM-HH:MM` in the job's `time_zone`: DAYS is `daily`, days of the
 week (`Mon-Fri`, `Sat,Sun`) or a date (`2026-11-27`). One that ends before it begins ends the next day, and
 `24:00` is the end of a day. In it nothing changes, no profile and no live drill is begun, and those under way
 end where it begins; with `no-scale-in` behind it, the job may still grow. A schedule is a cron line of five
-fields, by the same clock.
+fields in the same time zone.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ class Window:
 
 
 def window(text: str) -> Window:
-    """The window that is meant, or ValueError with what is accepted."""
+    """The window of a text; ValueError with what is accepted."""
     found = WINDOW.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no window; write {EXAMPLE}")
+        raise ValueError(f"{text!r} is not a window; write {EXAMPLE}")
     days, *times, gentle = found.groups()
     begin_h, begin_m, end_h, end_m = (int(one) for one in times)
     from_s, until_s = begin_h * 3600 + begin_m * 60, end_h * 3600 + end_m * 60
     if max(begin_m, end_m) > 59 or from_s >= DAY_S or until_s > DAY_S or from_s == until_s:
-        raise ValueError(f"{text!r} has no such times; write {EXAMPLE}")
+        raise ValueError(f"{text!r} has wrong times; write {EXAMPLE}")
     if until_s < from_s:
         until_s += DAY_S
     return Window(text.strip(), _days(days, text), from_s, until_s, gentle is not None)
 
 
 def blackout(job: JobSettings, now_s: float) -> Blackout | None:
-    """The window that this moment lies in; of several the strictest."""
+    """The blackout at this moment; of several windows the strictest."""
     from models.control import Blackout  # all of numpy, which reading the settings does not need
 
     at = datetime.fromtimestamp(now_s, ZoneInfo(job.time_zone))
@@ -87,7 +87,7 @@ def blackout(job: JobSettings, now_s: float) -> Blackout | None:
 
 
 def blackouts(settings: Settings, job: str, now_s: float) -> Blackout | None:
-    """The same for a job of these settings, as the control loop asks for it."""
+    """`blackout` of the job with this name."""
     return blackout(settings.jobs[job], now_s)
 
 
@@ -102,9 +102,7 @@ def mistakes(job: JobSettings) -> Mapping[str, str]:
     try:
         ZoneInfo(job.time_zone)
     except (ValueError, OSError, LookupError):
-        found["time_zone"] = (
-            f"{job.time_zone!r} is no time zone that is known here; for example Europe/Berlin"
-        )
+        found["time_zone"] = f"{job.time_zone!r} is not a known time zone; for example Europe/Berlin"
     for key in ("profile_cron", "drill_cron"):
         line = getattr(job, key)
         if line is None:
@@ -158,13 +156,13 @@ def _cron_sets(line: str) -> list[frozenset[int]]:
         numbers = [_cron_field(one, low, high, names) for one in part.split(",")]
         for one, meant in zip(part.split(","), numbers, strict=True):
             if not meant:
-                raise ValueError(f"{one!r} in {line!r} is no {name}: {low} to {high}, *, A-B or */N")
+                raise ValueError(f"{one!r} in {line!r} is not a {name}: write {low} to {high}, *, A-B or */N")
         found.append(frozenset().union(*numbers))
     return found
 
 
 def _cron_field(text: str, low: int, high: int, names: tuple[str, ...]) -> frozenset[int]:
-    """The numbers that are meant; none if it is no such field."""
+    """The numbers of one part of a field; empty if it is wrong."""
     span, slash, every = text.partition("/")
     if slash and not (every.isdecimal() and int(every) > 0):
         return frozenset()
@@ -189,12 +187,12 @@ def _days(text: str, whole: str) -> frozenset[int] | date:
         try:
             return date.fromisoformat(text)
         except ValueError:
-            raise ValueError(f"{text!r} in {whole!r} is no date; write {EXAMPLE}") from None
+            raise ValueError(f"{text!r} in {whole!r} is not a date; write {EXAMPLE}") from None
     found: set[int] = set()
     for part in text.split(","):
         ends = part.split("-")
         if len(ends) > 2 or not all(end in DAYS for end in ends):
-            raise ValueError(f"{part!r} in {whole!r} is no day: {', '.join(DAYS)}; write {EXAMPLE}")
+            raise ValueError(f"{part!r} in {whole!r} is not a day: {', '.join(DAYS)}; write {EXAMPLE}")
         first, last = DAYS.index(ends[0]), DAYS.index(ends[-1])
         found |= {day % 7 for day in range(first, last + 1 + 7 * (last < first))}
     return frozenset(found)

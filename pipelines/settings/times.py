@@ -29,7 +29,7 @@ def duration_s(text: str) -> float:
     if PLAIN.fullmatch(text.strip()):
         total = float(text)
     elif parts is None or not any(parts.groups()):
-        raise ValueError(f"{text!r} is no duration: write for example 90s, 15m, 2h, 1d or 1h30m")
+        raise ValueError(f"{text!r} is not a duration: write for example 90s, 15m, 2h, 1d or 1h30m")
     else:
         total = sum(int(part or 0) * each for part, each in zip(parts.groups(), UNITS.values(), strict=True))
     if total == 0:
@@ -53,15 +53,15 @@ def moment_s(text: str, *, now_s: float, toward: Toward) -> float:
         return _nearest(text, now_s=now_s, toward=toward)
     if not DATE.fullmatch(text) and not MOMENT.fullmatch(text):
         raise ValueError(
-            f"{text!r} is no moment: write for example 14:20, 2026-11-18 14:20, 2026-11-18T14:20:00+01:00, "
+            f"{text!r} is not a moment: write 14:20, 2026-11-18 14:20, 2026-11-18T14:20:00+01:00, "
             f"or 2h for two hours {'ago' if toward == 'past' else 'from now'}"
         )
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as wrong:
-        raise ValueError(f"{text!r} is no moment: {wrong}") from None
+        raise ValueError(f"{text!r} is not a moment: {wrong}") from None
     if not 1970 < found.year < 9999:  # at the ends of the calendar no other zone has this moment
-        raise ValueError(f"{text!r} is no moment of ours: name one from 1971 on")
+        raise ValueError(f"{text!r} is too long ago or too far away: name a moment from 1971 on")
     found_s = found.timestamp() if found.tzinfo else _here(found, text)
     if toward == "future" and found_s <= now_s:
         raise ValueError(f"{text!r} is over, it is {shown(now_s)}: name a moment to come")

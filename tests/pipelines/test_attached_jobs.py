@@ -1,4 +1,4 @@
-"""What can be done with jobs that somebody else runs? Asked at the desk of a made-up world."""
+"""Attached jobs in a simulated environment: what the server does and refuses."""
 
 import json
 import time
@@ -105,13 +105,13 @@ class TestHandsOff:
         ],
     )
     def test_what_would_touch_it_is_refused(self, office, what, details, said):
-        with pytest.raises(Unsafe, match=rf"^job\.orders\.attach = true: somebody else runs it.* {said}"):
+        with pytest.raises(Unsafe, match=rf"^job\.orders\.attach = true: it is run elsewhere.* {said}"):
             office.desk.begin(what, "orders", **details)
         assert (office.live.state in ("starting", "running"), office.live.declared) == (True, 3)
 
     @pytest.mark.parametrize("what", ["profile", "drill"])
     def test_without_its_program_there_are_no_copies_and_it_says_what_to_do(self, office, what):
-        with pytest.raises(Misconfigured, match=r"job\.orders\.attach: .* give `script` or `build` beside"):
+        with pytest.raises(Misconfigured, match=r"job\.orders\.attach: .* add `script` or `build`"):
             office.desk.begin(what, "orders")
         with pytest.raises(Misconfigured, match="its program is not here"):
             office.desk.begin("probe", "orders", scale_out=1, rate_rps=300.0)
@@ -142,10 +142,10 @@ class TestCommands:
         (tmp_path / "headroom.toml").write_text(TOML)
         done = CliRunner().invoke(main, ["drill", "orders"])
         assert done.exit_code == 2
-        assert "its program is not here: give `script` or `build`" in " ".join(done.output.split())
+        assert "its program is not here: add `script` or `build`" in " ".join(done.output.split())
         live = CliRunner().invoke(main, ["drill", "orders", "--on-live"])
         assert live.exit_code == 2
-        assert "somebody else runs it, so it is not hurt here" in " ".join(live.output.split())
+        assert "it is run elsewhere, so it is not hurt here" in " ".join(live.output.split())
         assert not (tmp_path / ".headroom").exists()
 
     def test_cleanup_finds_nothing_of_it(self, tmp_path, monkeypatch):

@@ -308,7 +308,7 @@ class TestStartAndStop:
         with serving(project, TOML + "attach = true\nexecutors = 2\ncheckpoint = '/c'\n"):
             result = headroom(command, "enrichment")
         assert result.exit_code == 2
-        assert f"somebody else runs it, so it is not {done} here" in result.output
+        assert f"it is run elsewhere, so it is not {done} here" in result.output
 
 
 SCRIPT = 'script = "my_job.py"\nargs = ["{input_topic}", "{output_topic}", "{checkpoint}", "{brokers}"]'

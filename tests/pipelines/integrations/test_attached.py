@@ -264,7 +264,7 @@ def test_hands_off(watched: Watched) -> None:
         lambda: watched.deployments.scale("orders", 6, epoch=1),
         lambda: watched.failures.inject("orders", "driver_kill"),
     ):
-        with pytest.raises(Unsafe, match=r"^job\.orders\.attach = true: somebody else runs it"):
+        with pytest.raises(Unsafe, match=r"^job\.orders\.attach = true: it is run elsewhere"):
             attempt()
     assert [ask for ask in watched.ours.asked if ask[0] not in ("read", "processors_per_slot")] == []
 
