@@ -1,7 +1,7 @@
-"""Which job does the demo run, and which promise is it given?
+"""The job of the demo, its promise, and its load.
 
-The job is `enrichment` of our benchmarks: it waits about a millisecond per record, so that its capacity grows
-with the executors also on two cores. The simulated one behaves as that one was measured.
+`enrichment`, a benchmark job, waits about a millisecond per record, so that its capacity grows with the
+executors also on two cores. The simulated job behaves as the real one was measured.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ JOB = "enrichment"
 
 @dataclass(frozen=True)
 class Scene:
-    """What happens to the job, and how fast simulated time passes meanwhile."""
+    """What happens to the job, and how fast simulated time passes."""
 
     settings: str
     """Its headroom.toml."""
     before_rps: float
     after_rps: float
     ramp_s: float
-    """How long the load takes from the one to the other."""
+    """How long the load takes from one to the other."""
     ticks_before: int
     """Evaluations before the first stage."""
     record_s: float
@@ -30,13 +30,13 @@ class Scene:
     proved: bool = True
     """Whether the failures are caused once more at the end."""
     most_ticks: int = 60
-    """So many intervals until something is decided, or has settled; then something is wrong, and said."""
+    """Intervals until a decision, or until it is verified; then the demo fails."""
     speed: float = 1.0
-    """Simulated seconds a second; while nothing simulated is waited for it should not run away."""
+    """Simulated seconds per second."""
     speed_of_changes: float = 1.0
-    """While people want to see what is decided, and runs of Dagster's carry it out."""
+    """The same while decisions are made and carried out."""
     head_start_s: float = 0.0
-    """So long ago simulated time begins."""
+    """How long ago simulated time begins."""
 
 
 _BOTH = """\
@@ -85,7 +85,7 @@ scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
 profile_guess_rps = 900
 profile_most_probes = 1
-profile_budget_executor_s = 900
+profile_budget_executor_s = 1500
 probe_s = 15
 warm_up_s = 15
 

@@ -1,4 +1,4 @@
-"""How is the demo shown? A bar per stage on a terminal, plain lines elsewhere; and what came of it."""
+"""Output of the demo: a progress bar per stage on a terminal, plain lines elsewhere, and the summary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 70  # of what a bar says
 
 
 class Lines:
-    """One line after the other; the last of a stage says how long it took."""
+    """Lines; the last of a stage says how long it took."""
 
     def __init__(self, echo: Echo, *, seconds: Callable[[], float] = time.monotonic) -> None:
         self._echo, self._seconds = echo, seconds
@@ -47,7 +47,7 @@ class Lines:
 
 
 class Bars:
-    """One bar per stage; what has been said last stands behind it."""
+    """One bar per stage, with its newest line."""
 
     def __init__(self, progress: Any) -> None:
         self._progress = progress
@@ -82,7 +82,7 @@ def shown(echo: Echo, *, terminal: bool) -> Iterator[Show]:
 
 
 def columns() -> tuple[Any, ...]:
-    """Of a bar: which stage, how far, for how long, and what it is at."""
+    """Of a bar: stage, progress, time, newest line."""
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
@@ -96,7 +96,7 @@ def columns() -> tuple[Any, ...]:
 
 
 def summary(outcome: Outcome) -> list[str]:
-    """What was promised, decided and seen, for a person who was not there."""
+    """Promise, decisions, drills and models, in lines."""
     evaluation, promise = outcome.evaluation, outcome.promise
     decision = evaluation.get("decision") or {}
     found = [
@@ -110,10 +110,10 @@ def summary(outcome: Outcome) -> list[str]:
     found += _why_not_fewer(decision)
     known = outcome.headroom
     if "sustained_rps" in known:
-        capacity, peak = known["sustained_rps"]["mid"], known["foreseen_rps"]
+        capacity, peak = known["sustained_rps"]["mid"], known["forecast_rps"]
         found.append(
             f"headroom   {1.0 - peak / capacity:.0%}: {executors(known['scale_out'], 'sustain')} "
-            f"{capacity:,.0f} records/s, about {peak:,.0f} are foreseen at most"
+            f"{capacity:,.0f} records/s, about {peak:,.0f} are expected at most"
         )
     newest = {(row["stage"], row["kind"]): row for row in outcome.drills}
     for row in newest.values():
@@ -170,15 +170,15 @@ def _drill(row: Mapping[str, Any]) -> str:
     rate = "" if row.get("rate_rps") is None else f" at {row['rate_rps']:,.0f} records/s"
     text = f"{wording.KINDS.get(row['kind'], row['kind'])}, {executors(row['scale_out'])}{rate}: "
     if "invalid" in row:
-        return f"{text}it showed nothing, {row['invalid']}"
+        return f"{text}invalid, {row['invalid']}"
     if row.get("recovery_s") is None:
         return f"{text}it did not recover"
     text += f"recovered after {row['recovery_s']:.0f} s"
     said = (row.get("details") or {}).get("predicted_recovery_s") or {}
     if said.get("mid") is None:
-        return f"{text}; nothing was foretold"
+        return f"{text}; there was no prediction"
     high = "?" if said.get("high") is None else f"{said['high']:.0f}"
-    return f"{text}, foretold {said['mid']:.0f} s ({said['low']:.0f} to {high})"
+    return f"{text}, predicted {said['mid']:.0f} s ({said['low']:.0f} to {high})"
 
 
 def _short(text: str) -> str:

@@ -1,23 +1,23 @@
-"""What does the demo do, stage by stage?
+"""The stages of the demo.
 
-    start    a live job under a load that moves, watched and evaluated at every interval from now on
-    record   its input
-    profile  copies of it: which rates it sustains at several sizes
-    drill    failures on a copy: how long it is down, and back
-    model    fit, check, and put in charge
-    decide   the load rises: which size keeps the promise for what is coming
-    apply    the size is changed, and seen to work
-    prove    the same failures again, foretold by models that have not seen them
+    start    a live job under a load that changes, evaluated at every interval from now on
+    record   record its input
+    profile  find the rates that copies of it sustain at several sizes
+    drill    cause failures, and measure the recovery
+    model    fit the models, check them, put them in charge
+    decide   the load rises: find the size that keeps the promise
+    apply    change the size, and verify the change
+    prove    cause the same failures again, and compare with the prediction
 
-Every stage is a run of Dagster's own jobs (`runs`), at the desk that serves everybody else; nothing here
-knows whether the world is simulated. In a simulated one time passes faster, by the same clock for all.
+Every stage is a run of a Dagster job. Nothing here depends on the environment; a simulated one passes time
+faster, by one clock.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,20 +40,17 @@ TIMELINE_EVERY_S = 1.5  # judgement
 
 
 class Show(Protocol):
-    """How it is shown."""
+    """Output of the demo: lines, or progress bars."""
 
-    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
-        """The next one begins."""
-
+    def stage(self, name: str, what: str, *, number: int, of: int) -> None: ...
     def say(self, line: str) -> None: ...
     def progress(self, share: float | None, what: str) -> None: ...
-    def done(self, what: str) -> None:
-        """The stage is over."""
+    def done(self, what: str) -> None: ...
 
 
 @dataclass
 class Outcome:
-    """What the demo has shown."""
+    """Results of the demo."""
 
     kind: str
     promise: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +61,7 @@ class Outcome:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     """The newest one at which a size was asked for."""
     headroom: Mapping[str, Any] = field(default_factory=dict)
-    """`scale_out`, `sustained_rps` (low, mid, high) of it, and `foreseen_rps`: the peak."""
+    """`scale_out`, its `sustained_rps` (low, mid, high), and `forecast_rps`: the peak."""
     took_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -79,7 +76,7 @@ class Outcome:
 
 
 class Demo:
-    """One performance."""
+    """One run of the demo."""
 
     def __init__(
         self, office: Office, runs: Runs, scene: Scene, show: Show, *, seconds: Callable[[], float]
@@ -96,10 +93,10 @@ class Demo:
             took_s=self._took,
         )
         self._timeline = _Timeline(runs, office.world.store)
-        self.pilot = Pilot(office, JOB, interval_s=self._job.evaluation_interval_s, seen=self._seen)
+        self.pilot = Pilot(office, JOB, interval_s=self._job.evaluation_interval_s, seen=self._timeline.put)
 
     def run(self) -> Outcome:
-        """From the start of the job to a promise that was kept."""
+        """All stages, from the start of the job to the proof."""
         for name in self.stages:
             began_s = self._seconds()
             getattr(self, f"_{name}")()
@@ -107,7 +104,7 @@ class Demo:
         return self.outcome
 
     def close(self) -> None:
-        """Nothing runs on."""
+        """Stop evaluating and reporting."""
         self.pilot.close()
         self._timeline.close()
 
@@ -115,12 +112,14 @@ class Demo:
 
     def _start(self) -> None:
         scene = self._scene
-        self._stage("start", f"{JOB} is started with {executors(self._job.scale_out)}")
+        self._stage("start", f"start {JOB} with {executors(self._job.scale_out)}")
         carried_out(self._office.desk, "launch", JOB, say=self._show.say)
         self._paced(scene.speed)
         self.pilot.load(scene.before_rps)
         self.pilot.start()
-        self._ticks(scene.ticks_before, "it runs, and is evaluated at every interval")
+        for number in range(scene.ticks_before):
+            self._show.progress(number / scene.ticks_before, "it runs, and is evaluated at every interval")
+            self.pilot.next_tick()
         for _ in range(scene.most_ticks):  # the source takes as long to start as the job
             seen = (self.pilot.newest.get("observation") or {}).get("arrival_rps")
             if isinstance(seen, int | float) and seen > ARRIVES_SHARE * scene.before_rps:
@@ -130,13 +129,13 @@ class Demo:
         self._show.done(f"it runs under about {scene.before_rps:,.0f} records/s: {self._reason()}")
 
     def _record(self) -> None:
-        self._stage("record", "the live input is recorded")
+        self._stage("record", "record the live input")
         config = {"ops": {"recording": {"config": {"seconds": self._scene.record_s}}}}
         found = self._run("record", config)["recording"]
         self._show.done(f"{found['records']:,} records, {found['mean_arrival_rps']:,.0f} a second")
 
     def _profile(self) -> None:
-        self._stage("profile", "copies of the job say what it sustains")
+        self._stage("profile", "measure on copies which rates the job sustains")
         self._run("profile")
         order = self._newest("profile")
         self.outcome.capacity_rps = order["result"]["capacity_rps"]
@@ -147,7 +146,7 @@ class Demo:
 
     def _drill(self) -> None:
         scene = self._scene
-        self._stage("drill", f"failures are caused on {'the live job' if scene.live_drill else 'a copy'}")
+        self._stage("drill", f"cause failures on {'the live job' if scene.live_drill else 'a copy'}")
         if scene.live_drill:
             self._drilled({"live": True})
             return
@@ -155,7 +154,7 @@ class Demo:
         self._drilled({"scale_outs": [size], "rates_rps": [rate], "repeats": scene.drill_repeats})
 
     def _model(self) -> None:
-        self._stage("model", "models are fitted, checked and put in charge")
+        self._stage("model", "fit the models, check them, put them in charge")
         self._paced(self._scene.speed_of_changes)  # fitting takes real time, and decisions begin with it
         try:
             found = self._run("model")
@@ -195,7 +194,7 @@ class Demo:
         raise NotReady(f"nothing was decided in {scene.most_ticks} intervals: {self._reason()}")
 
     def _apply(self) -> None:
-        self._stage("apply", "the decision is carried out, and seen to work")
+        self._stage("apply", "carry out the decision, and verify it")
         quiet = 0
         for _ in range(self._scene.most_ticks):
             now = self.pilot.newest
@@ -213,11 +212,11 @@ class Demo:
         size = self.pilot.newest.get("scale_out")
         if isinstance(size, int):
             self.outcome.headroom = self._headroom(size)
-        stands = executors(size) if isinstance(size, int) else "a size that is not known"
-        self._show.done(f"{stands}, {'seen to work' if quiet else 'not seen to work yet'}")
+        stands = executors(size) if isinstance(size, int) else "an unknown size"
+        self._show.done(f"{stands}, {'verified' if quiet else 'not verified yet'}")
 
     def _prove(self) -> None:
-        self._stage("prove", "the same failures again, which no model has seen")
+        self._stage("prove", "cause the same failures again, which no model has seen")
         self._paced(self._scene.speed)
         size = self.pilot.newest.get("scale_out")
         if not isinstance(size, int):
@@ -239,8 +238,9 @@ class Demo:
         self._run("optimization")  # in a later interval perhaps, which decides anew
         found = self._newest("apply")
         epoch, at_s = found["details"]["epoch"], wanted["at_s"]
-        made = [one for _, one in self._office.world.store.evaluations(JOB, since_s=at_s) if one.get("apply")]
-        ordered = next((one for one in made if one["apply"]["epoch"] == epoch), wanted)
+        since = [one for _, one in self._office.world.store.evaluations(JOB, since_s=at_s)]
+        made = (one for one in since if (one.get("apply") or {}).get("epoch") == epoch)
+        ordered = next(made, wanted)
         why = (ordered.get("apply") or {}).get("reason", "")
         self.outcome.changes.append({**found["result"], "why": why, "at_s": ordered.get("at_s")})
         self._show.say(str(found["result"]["reason"]))
@@ -250,8 +250,8 @@ class Demo:
         sustained = capacity if isinstance(capacity, Unknown) else capacity.predict(size)
         peak = (self.pilot.newest.get("forecast") or {}).get("peak") or {}
         if isinstance(sustained, Unknown) or peak.get("mid") is None:
-            return {"unknown": sustained.reason if isinstance(sustained, Unknown) else "nothing is foreseen"}
-        return {"scale_out": size, "sustained_rps": vars(sustained), "foreseen_rps": peak["mid"]}
+            return {"unknown": sustained.reason if isinstance(sustained, Unknown) else "there is no forecast"}
+        return {"scale_out": size, "sustained_rps": vars(sustained), "forecast_rps": peak["mid"]}
 
     def _stage(self, name: str, what: str) -> None:
         self._show.stage(name, what, number=self.stages.index(name) + 1, of=len(self.stages))
@@ -267,11 +267,6 @@ class Demo:
             raise NotReady(f"no order of the kind '{what}' was given")
         return self._office.desk.order(orders[-1]["id"])
 
-    def _ticks(self, count: int, what: str) -> None:
-        for done in range(count):
-            self._show.progress(done / count, what)
-            self.pilot.next_tick()
-
     def _reason(self) -> str:
         instruction = self.pilot.newest.get("instruction") or {}
         return str(instruction.get("reason", ""))
@@ -280,15 +275,12 @@ class Demo:
         if self._office.world.pace is not None:
             self._office.world.pace.set(speed)
 
-    def _seen(self, evaluation: Json) -> None:
-        self._timeline.put(evaluation)
-
 
 class _Timeline:
-    """Evaluations as points on Dagster's timelines, written by a thread that holds nobody up.
+    """Reports evaluations to Dagster's timelines in a thread of its own.
 
-    Of those that come faster than one in TIMELINE_EVERY_S only the newest is written: the database is for one
-    writer at a time, and runs need it too.
+    Of those that come faster than one in TIMELINE_EVERY_S only the newest: the database has one writer at a
+    time, and runs need it too.
     """
 
     def __init__(self, runs: Runs, store: Store) -> None:
@@ -317,36 +309,31 @@ class _Timeline:
 
 
 def _settled(evaluation: Json) -> bool:
-    """Nothing is to be done, and what was done has been seen to work."""
+    """Nothing is to be done, and the last change was verified."""
     return not evaluation.get("apply") and not evaluation.get("change") and not evaluation.get("recovering")
 
 
 @contextmanager
 def _shown(office: Office, show: Show, *, every_s: float = 0.3) -> Iterator[None]:
-    """What the orders of a run say, while the run itself keeps this thread busy."""
+    """Show the lines of the orders that a run gives, while the run itself keeps this thread busy."""
     over = threading.Event()
     before = {order["id"] for order in office.desk.orders()}
+    read: dict[str, int] = {}
 
-    def look(read: dict[str, int]) -> None:
-        for order in office.desk.orders():
-            if order["id"] in before:
-                continue
-            known = read.get(order["id"], 0)
-            now = office.desk.order(order["id"], since=known)
+    def look() -> None:
+        for id in [order["id"] for order in office.desk.orders() if order["id"] not in before]:
+            now = office.desk.order(id, since=read.get(id, 0))
             for line in now["lines"]:
                 show.say(str(line))
-            read[order["id"]] = now["next"]
+            read[id] = now["next"]
             if now["state"] == "running":
                 show.progress(now["share"], str(now["stage"]))
 
     def work() -> None:
-        read: dict[str, int] = {}
-        try:
+        with suppress(HeadroomError):  # it is only shown
             while not over.wait(every_s):
-                look(read)
-            look(read)
-        except HeadroomError:  # it is only shown
-            return
+                look()
+            look()
 
     thread = threading.Thread(target=work, name="headroom-demo-show", daemon=True)
     thread.start()

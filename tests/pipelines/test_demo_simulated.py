@@ -48,7 +48,7 @@ def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
     assert set(found["models"]) == {"capacity", "latency", "recovery", "workload"}
     capacity = {int(size): one["mid"] for size, one in found["capacity_rps"].items()}
     assert capacity == pytest.approx({1: 714, 2: 1176, 4: 1739, 6: 2069}, rel=0.03)  # what the twin sustains
-    assert found["headroom"]["sustained_rps"]["mid"] > found["headroom"]["foreseen_rps"]
+    assert found["headroom"]["sustained_rps"]["mid"] > found["headroom"]["forecast_rps"]
     (proved,) = [row for row in found["drills"] if row["stage"] == "prove"]
     said = proved["details"]["predicted_recovery_s"]
     assert proved["kept"]
@@ -131,7 +131,7 @@ def test_the_summary_says_what_was_decided_and_why():
             "capacity": {"version": 3, "to_make_it_firm": ["a drill", "a profile"]},
             "workload": {"version": 1, "to_make_it_firm": []},
         },
-        headroom={"scale_out": 4, "sustained_rps": {"mid": 2000.0}, "foreseen_rps": 1500.0},
+        headroom={"scale_out": 4, "sustained_rps": {"mid": 2000.0}, "forecast_rps": 1500.0},
         evaluation={
             "instruction": {"reason": "hold 4 executors"},
             "decision": {
@@ -151,10 +151,10 @@ def test_the_summary_says_what_was_decided_and_why():
         "applied    scaled from 2 to 4 executors, live",
         "now        hold 4 executors",
         "not fewer  3 executors: recovered too late",
-        "headroom   25%: 4 executors sustain 2,000 records/s, about 1,500 are foreseen at most",
-        "drilled    the loss of the driver, 2 executors: it showed nothing, a gap",
+        "headroom   25%: 4 executors sustain 2,000 records/s, about 1,500 are expected at most",
+        "drilled    the loss of the driver, 2 executors: invalid, a gap",
         "proved     the loss of the driver, 4 executors at 1,150 records/s: recovered after 51 s, "
-        "foretold 59 s (26 to ?)",
+        "predicted 59 s (26 to ?)",
         "models     in charge: capacity 3 (provisional), workload 1",
         "           to make capacity firm: a drill; a profile",
     ]
