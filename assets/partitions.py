@@ -1,19 +1,12 @@
-"""Which job, and which measured point, does a run of an asset concern?
+"""Partitions: one per job, and one per measured point of a job.
 
 JOBS: one partition per `[job.NAME]`. The assets are declared with the name alone; `of` fixes the keys to the
-jobs of headroom.toml when the definitions are put together, so a job that is not there cannot be asked for.
-POINTS: one partition per point that a search has asked for, `orders/e4/r30000`: 4 executors at 30 000
-records/s. What is missing of a search is then what Dagster shows as missing.
-ByJob: a model of `orders` depends on every point whose key begins with `orders/`:
-`deps=[dg.AssetDep("profiling_points", partition_mapping=ByJob())]`.
-
-Which points has a search asked for, and what was measured at each? As partitions, while it goes on.
-
-The owner keeps the search in the store after every step (experiments.profiling_record). While a
-run waits for it, each point that is asked for becomes a partition, and each that is measured is reported as
-materialised, without a run of its own. So what Dagster shows as missing is what is still being measured, and
-models that wait for nothing to be missing are fitted once, at the end. A point that has shown nothing is
-taken out again when the search is over.
+jobs of headroom.toml when the definitions are built, so a job that is not there cannot be launched.
+POINTS: one partition per point that a search asks for, `orders/e4/r30000`: 4 executors at 30,000 records/s.
+ByJob: a model of `orders` depends on every point whose key begins with `orders/`.
+Search: while a run waits for a search, each point that is asked for becomes a partition, and each that was
+measured is reported as materialised. What Dagster shows as missing is still to be measured, and models that
+wait until nothing is missing are fitted once, at the end.
 """
 
 from __future__ import annotations
@@ -25,13 +18,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import dagster as dg
+
+# Private modules of Dagster: the reason why everything that needs them is in this file.
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.partitions.mapping.partition_mapping import UpstreamPartitionsResult
 from dagster._core.definitions.partitions.subset.partitions_subset import PartitionsSubset
 
 from models import codec
 from models.ports import Store
-from models.probing import Result, State
+from models.probing import State
 from models.quantities import Misuse
 from profiling_jobs.experiments import profiling_record
 
@@ -39,10 +34,6 @@ from .metadata import Shown, figures
 
 if TYPE_CHECKING:
     from dagster._core.instance import DynamicPartitionsStore
-
-
-# Private, and the reason why everything that knows of it is in this file.
-
 
 JOBS = dg.DynamicPartitionsDefinition(name="jobs")
 POINTS = dg.DynamicPartitionsDefinition(name="points")
@@ -156,105 +147,52 @@ class Search:
     def __init__(self, instance: dg.DagsterInstance, store: Store, job: str) -> None:
         self._instance, self._store, self._job = instance, store, job
         self._name = POINTS.name or ""
-        self._lines = -1
-        shown = instance.get_materialized_partitions(KEY)
-        self._told = {number for number, key in self._numbers().items() if key in shown}
-        """Session and number of the results that are shown already."""
+        self._reported = 0
+        # An interrupted search goes on, and tells its earlier results again.
+        shown, state = instance.get_materialized_partitions(KEY), self._state()
+        earlier = () if state is None or state.done else state.results
+        keys = {Point(job, one.probe.scale_out, one.probe.rate_rps).key for one in earlier}
+        self._shown = keys & set(shown)
 
     def seen(self, order: Mapping[str, Any]) -> None:
-        """Look at the search again, if it has said something since."""
-        if order["next"] != self._lines:
-            self._lines = order["next"]
-            self.look()
+        """Report what is new: the next points come first, so that one is missing until the search ends."""
+        facts = order.get("facts") or ()
+        state = self._state()
+        asked = () if state is None else state.pending
+        self._add([Point(self._job, one.scale_out, one.rate_rps).key for one in asked])
+        for fact in facts[self._reported :]:
+            key = fact["key"]
+            self._add([key])
+            if fact["verdict"] == "invalid" or key in self._shown:
+                self._shown.discard(key)
+                continue
+            self._instance.report_runless_asset_event(
+                dg.AssetMaterialization(
+                    KEY, partition=key, description=f"probe {fact['number']}", metadata=of_fact(fact)
+                )
+            )
+        self._reported = len(facts)
 
-    def look(self) -> None:
-        """Report what is new: what is asked next comes first, so that something is missing until the end."""
-        session, state = self._kept()
-        if state is None:
-            return
-        asked = [point(self._job, probe.scale_out, probe.rate_rps) for probe in state.pending]
-        self._add(asked)
-        for result in state.results:
-            if (session, result.probe.number) not in self._told:
-                self._told.add((session, result.probe.number))
-                self._report(session, result)
-
-    def end(self) -> dict[str, int]:
-        """The last look; what was asked for and has shown nothing is taken out. How many are measured."""
-        self.look()
+    def end(self) -> int:
+        """Delete the partitions of points that were not measured; the number of those that are."""
         measured = self._instance.get_materialized_partitions(KEY)
         ours = [key for key in self._instance.get_dynamic_partitions(self._name) if job_of(key) == self._job]
         for key in ours:
             if key not in measured:
                 self._instance.delete_dynamic_partition(self._name, key)
-        return {"points": sum(key in measured for key in ours)}
+        return sum(key in measured for key in ours)
 
-    def _report(self, session: str, result: Result) -> None:
-        key = point(self._job, result.probe.scale_out, result.probe.rate_rps)
-        self._add([key])
-        if not result.valid:  # it has shown nothing: the point stays missing until it is measured
-            return
-        self._instance.report_runless_asset_event(
-            dg.AssetMaterialization(
-                KEY,
-                partition=key,
-                description=f"probe {result.probe.number} of search {session}",
-                metadata=of_result(result),
-            )
-        )
-
-    def _kept(self) -> tuple[str, State | None]:
+    def _state(self) -> State | None:
         document = self._store.document(self._job, profiling_record.DOCUMENT)
-        return (
-            ("", None)
-            if document is None
-            else (str(document["session"]), codec.from_json(State, document["state"]))
-        )
-
-    def _numbers(self) -> dict[tuple[str, int], str]:
-        session, state = self._kept()
-        if state is None:
-            return {}
-        return {
-            (session, one.probe.number): point(self._job, one.probe.scale_out, one.probe.rate_rps)
-            for one in state.results
-        }
+        return None if document is None else codec.from_json(State, document["state"])
 
     def _add(self, keys: list[str]) -> None:
         if keys:
             self._instance.add_dynamic_partitions(self._name, keys)
 
 
-def point(job: str, scale_out: int, rate_rps: float) -> str:
-    """The partition of this point."""
-    return Point(job, scale_out, rate_rps).key
-
-
-def of_result(result: Result) -> Shown:
-    """What was measured, under the names that points have."""
-    return of_measured(
-        verdict=result.verdict,
-        scale_out=result.probe.scale_out,
-        offered_rps=result.rate_rps,
-        throughput_rps=result.throughput_rps,
-        p95_latency_ms=result.latency_ms,
-        executor_seconds=result.cost,
-        duration_s=result.duration_s,
-    )
-
-
 def of_fact(fact: Mapping[str, Any]) -> Shown:
-    """The same of a single probe, as the owner tells it."""
-    return of_measured(
-        verdict=str(fact["verdict"]),
-        p95_latency_ms=fact["latency_ms"],
-        **{name: fact[name] for name in _SAME},
-    )
-
-
-_SAME = ("scale_out", "offered_rps", "throughput_rps", "executor_seconds", "duration_s")
-
-
-def of_measured(*, verdict: str, **measured: Any) -> Shown:
-    """One probe."""
-    return {"verdict": dg.MetadataValue.text(verdict), **figures(**measured)}
+    """What one probe has measured, under the names that points have."""
+    names = ("scale_out", "offered_rps", "throughput_rps", "executor_seconds", "duration_s")
+    measured = figures(p95_latency_ms=fact["latency_ms"], **{name: fact[name] for name in names})
+    return {"verdict": dg.MetadataValue.text(str(fact["verdict"])), **measured}

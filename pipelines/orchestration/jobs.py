@@ -51,7 +51,7 @@ def search(
         context, desk, "profile", job, seen=points.seen,
         scale_outs=config.scale_outs, budget_executor_s=config.budget_executor_s,
     )  # fmt: skip
-    context.log.info(f"{points.end()['points']} points of {job} are measured; {found['why_done']}")
+    context.log.info(f"{points.end()} points of {job} are measured; {found['why_done']}")
 
 
 def all_jobs(jobs: Sequence[str]) -> dict[str, Any]:

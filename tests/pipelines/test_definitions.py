@@ -285,7 +285,7 @@ class TestStages:
         def cut_short(what, job, /, *, say, seen, **details):
             def look(order):
                 seen(order)
-                if order["lines"]:
+                if any(line.startswith("probe 0") for line in order["lines"]):
                     raise DagsterExecutionInterruptedError  # as where a run is terminated
 
             return carried_out(office.desk, what, job, say=say, seen=look, **details)
