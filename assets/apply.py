@@ -1,4 +1,4 @@
-"""Stage 5, apply: what runs now, and a change that was ordered carried out once."""
+"""Stage 5, apply: the size that runs, and the change that was ordered."""
 
 import dagster as dg
 
@@ -22,10 +22,9 @@ running_query = dg.AssetSpec(
 
 @dg.asset(group_name=GROUP, partitions_def=JOBS, deps=["decision"])
 def scale_out(context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk]) -> dg.MaterializeResult:
-    """The size that runs. A change that the evaluation has ordered is carried out, verified, and told here.
+    """The size that runs. A change that the evaluation has ordered is carried out here, once.
 
-    Nothing is touched unless the job's mode is `apply`. Whoever else tries the same change finds it done, and
-    whether the job is healthy with it is seen at the next evaluations, which roll it back if it is not.
+    Only in mode `apply`. The next evaluations verify the change, and roll it back if the job is not healthy.
     """
     job = context.partition_key
     evaluation = asked(lambda: desk.evaluate(job))

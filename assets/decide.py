@@ -1,4 +1,4 @@
-"""Stage 4, decide: the smallest size that keeps the promise, and what is wrong with every other."""
+"""Stage 4, decide: the smallest size that keeps the promise, with a reason against every other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,10 +26,10 @@ MODELS = ("workload_model", "capacity_model", "latency_model", "recovery_model")
 def decision(
     context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk], store: dg.ResourceParam[Store]
 ) -> dg.MaterializeResult:
-    """Which size keeps the promise for the load to come? Evaluated once per interval, whoever asks.
+    """The size that keeps the promise for the load to come. One evaluation per interval, however often asked.
 
-    The sensor `optimization_sensor` asks at every interval and reports the answer as an observation, also
-    when nothing has to change: that is the timeline of this asset. A run asks at any other time.
+    The sensor `optimization_sensor` evaluates at every interval and reports an observation, also when nothing
+    has to change: that is the timeline of this asset.
     """
     job = context.partition_key
     evaluation = asked(lambda: desk.evaluate(job))
@@ -47,13 +47,13 @@ def recent(store: Store, job: str) -> list[Json]:
 
 
 def drawn(evaluations: Sequence[Json]) -> Shown:
-    """Load, capacity and size of the last evaluations, as the page shows it without a click."""
+    """Load, capacity and size of the last evaluations, shown in the table of metadata."""
     found = plots.sparkline(evaluations[-DRAWN:], job=str(evaluations[-1]["job"])) if evaluations else ""
     return {"last_evaluations": dg.MetadataValue.md(found)} if found else {}
 
 
 def observations(evaluation: Json, *, before: Sequence[Json] = ()) -> list[dg.AssetObservation]:
-    """One evaluation as a point on the timelines of what it says and, now and then, of what it has seen.
+    """One evaluation as a point on the timelines of `decision` and, now and then, of input and query.
 
     `before`: the evaluations that are drawn with it, as `recent` returns them.
     """
@@ -75,7 +75,7 @@ def observations(evaluation: Json, *, before: Sequence[Json] = ()) -> list[dg.As
 
 
 def table(evaluation: Json) -> str:
-    """Every size with what it can do, as Markdown."""
+    """Every size with its verdict, as Markdown."""
     decision = evaluation.get("decision")
     if not isinstance(decision, Mapping) or "verdicts" not in decision:
         why = decision.get("unknown", "") if isinstance(decision, Mapping) else ""

@@ -1,13 +1,7 @@
-"""Which figures do our assets report, and in which units?
+"""Metadata of the assets: the same name with its unit everywhere, so that Dagster's plots line up.
 
-One list for all of them: the same name everywhere, its unit at its end, so that what Dagster plots over time
-lines up from stage to stage. `labelled` refuses a name that is not in it.
-
-Under which names do the figures of evaluations and orders appear on an asset's page?
-
-The same name with its unit everywhere, so that the plots of a job line up: what Dagster plots are numbers
-under one key over time. What is unknown is left out of the plots and says why in words; an infinity has no
-place in a plot either.
+Dagster plots numbers under one key over time. What is unknown is left out of the plots and says why in words;
+so is an infinity. `labelled` refuses a name that is not in KEYS, WORDS or PICTURES.
 """
 
 from __future__ import annotations
@@ -31,10 +25,10 @@ KEYS: Mapping[str, str] = {
     "forecast_peak_high_rps": "records/s, upper end of it (95 %)",
     "rates_seen": "steps at which arrivals are known",
     "rates_missing": "steps at which they are not",
-    "history_s": "seconds of arrivals behind the forecast",
+    "history_s": "seconds of arrivals that the forecast is fitted to",
     "horizon_s": "seconds the forecast reaches",
-    "hours": "hours of arrivals that are remembered",
-    "missing_share": "0…1 of them that nobody has seen",
+    "hours": "hours of arrivals in the history",
+    "missing_share": "0…1 of them without an observation",
     "step_s": "seconds per step",
     # how the job does
     "lag_records": "records waiting",
@@ -56,18 +50,18 @@ KEYS: Mapping[str, str] = {
     "capacity_rps": "records/s sustained",
     "capacity_low_rps": "records/s, lower end of it (95 %)",
     "capacity_high_rps": "records/s, upper end of it (95 %)",
-    "largest_size": "executors that capacity_rps is said of",
+    "largest_size": "executors of capacity_rps",
     "saturated_sizes": "scale-outs at which the job was saturated",
-    "measurements": "probes and live stretches used",
-    "live_measurements": "live stretches among them",
-    "left_out_in_recovery": "live stretches left out: the job was recovering",
-    "left_out_contradicting": "live stretches left out: the profile or newer ones say otherwise",
-    "profile_taken_at": "0…1 of the profile's capacities, as much as live stretches show",
-    "slower_at": "executors at which they show it",
+    "measurements": "probes and live measurements used",
+    "live_measurements": "live measurements among them",
+    "left_out_in_recovery": "live measurements left out: the job was recovering",
+    "left_out_contradicting": "live measurements left out: they contradict the profile or newer ones",
+    "profile_taken_at": "0…1 of the profiled capacities that live measurements reach",
+    "slower_at": "executors at which they were made",
     "slower_since_s": "seconds since 1970 at which the first of them ended",
-    "executor_seconds": "executor-seconds that the measurements have cost",
+    "executor_seconds": "executor-seconds, cost of the measurements",
     "overhead_s": "seconds a batch costs beside its records, at most",
-    "fold_error": "0…1, larger sizes foretold from smaller ones",
+    "fold_error": "0…1, error of larger sizes predicted from smaller ones",
     # latency
     "normal_up_to_ms": "milliseconds up to which latency is normal",
     "miss_rate": "0…1 of abnormal points, classified as normal when left out",
@@ -77,9 +71,9 @@ KEYS: Mapping[str, str] = {
     "abnormal_fn": "abnormal points classified as normal",
     "abnormal_tn": "normal points classified as normal",
     # downtime
-    "events": "failures and changes lived through",
-    "events_lost": "of them without return",
-    "drills": "drills that predictions were held against",
+    "events": "failures and changes of size",
+    "events_lost": "of them from which the job did not come back",
+    "drills": "drills compared with their prediction",
     "drill_error": "0…1, mean error of predicted recoveries",
     # how good a model is
     "held_out_error": "0…1, mean relative error on what was left out",
@@ -94,33 +88,21 @@ KEYS: Mapping[str, str] = {
     # which model
     "model_version": "number of the version that was registered",
     "champion_version": "number of the version in charge",
-    "promoted": "1: it took charge",
-    "checks_failed": "checks that kept it from taking charge",
+    "promoted": "1: it was put in charge",
+    "checks_failed": "failed checks; with any, the model is refused",
     "checks_warned": "checks that passed with a warning",
     "checks_too_little_data": "checks that had too little data; with any, the model is provisional",
 }
 BY_KIND = ("events_", "downtime_")
 """Before the name of a kind of failure: `events_executor_kill`, `downtime_executor_kill_s`."""
 WORDS = frozenset(
-    {
-        "said",
-        "mode",
-        "models",
-        "alarms",
-        "trouble",
-        "trained_on",
-        "why",
-        "mlflow",
-        "sizes",
-        "checks",
-        "last_evaluations",
-    }
+    "said mode models alarms trouble trained_on why mlflow sizes checks last_evaluations".split()
 )
 PICTURES = frozenset({"picture", "drills_picture", "downtime_picture", "timeline"})
 
 
 def labelled(values: Mapping[str, Any]) -> Shown:
-    """Figures by their agreed names; what is unknown says why, a picture is shown."""
+    """Values as metadata; Misuse for a name that is not in the lists."""
     found: Shown = {}
     for name, value in values.items():
         if not known(name):
@@ -140,7 +122,7 @@ def labelled(values: Mapping[str, Any]) -> Shown:
 
 
 def known(name: str) -> bool:
-    """Is this name agreed?"""
+    """Whether the name is in one of the lists."""
     return name in KEYS or name in WORDS or name in PICTURES or name.startswith(BY_KIND)
 
 
@@ -155,27 +137,23 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def shortened(value: float) -> float:
-    """With the digits that somebody reads: 1171.6 of 1171.6336165690109, 0.0127207 of 0.012720712."""
-    return round(value, 1) if abs(value) >= 1000.0 else float(f"{value:.6g}")
-
-
 def figures(**named: Any) -> Shown:
-    """Those that are known; whole numbers stay whole."""
+    """Those that are known, to six digits; whole numbers stay whole."""
     found: Shown = {}
     for name, value in named.items():
         plotted = number(value)
-        if plotted is not None:
-            found[name] = (
-                dg.MetadataValue.int(value)
-                if isinstance(value, int)
-                else dg.MetadataValue.float(shortened(plotted))
-            )
+        if plotted is None:
+            continue
+        if isinstance(value, int):
+            found[name] = dg.MetadataValue.int(value)
+        else:
+            short = round(plotted, 1) if abs(plotted) >= 1000.0 else float(f"{plotted:.6g}")
+            found[name] = dg.MetadataValue.float(short)
     return found
 
 
 def plain(data: Json) -> Shown:
-    """A result as it is: numbers to plot, sentences, and the rest as JSON."""
+    """A result with its own names: numbers, sentences, and the rest as JSON."""
     found: Shown = {}
     for name, value in data.items():
         if value is None or name == "schema":
@@ -202,7 +180,7 @@ def picture(png: bytes, what: str) -> dg.MetadataValue:
 
 
 def of_evaluation(evaluation: Json) -> Shown:
-    """What an evaluation says, as a point on the timelines of `decision`."""
+    """Metadata of an evaluation, a point on the timelines of `decision`."""
     decision = _known(evaluation.get("decision"))
     chosen = _chosen(decision)
     recovery = _known(chosen.get("recovery_s"))
@@ -236,12 +214,12 @@ def of_evaluation(evaluation: Json) -> Shown:
 
 
 def of_input(evaluation: Json) -> Shown:
-    """How fast the input grows."""
+    """Arrival rate of the input."""
     return figures(arrival_rps=_known(evaluation.get("observation")).get("arrival_rps"))
 
 
 def of_query(evaluation: Json) -> Shown:
-    """How the running query does."""
+    """Lag, rate and latency of the running query."""
     seen = _known(evaluation.get("observation"))
     return figures(
         executors_alive=seen.get("executors_alive"),
@@ -271,7 +249,7 @@ def _models(evaluation: Json) -> str:
 
 
 def _chosen(decision: Json) -> Json:
-    """The verdict on the recommended size."""
+    """What was found of the recommended size."""
     return next(
         (one for one in decision.get("verdicts") or () if one["scale_out"] == decision.get("scale_out")), {}
     )

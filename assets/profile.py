@@ -1,4 +1,4 @@
-"""Stage 2, profile: what does the job sustain at each size, and how long is it down after a failure?"""
+"""Stage 2, profile: the rates that the job sustains at each size, and its recovery from failures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,10 +25,10 @@ POOL = "profiling-cluster"
     kinds={"spark"},
 )
 def profiling_points(context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk]) -> dg.MaterializeResult:
-    """What a copy of the job sustains at one size and rate. A search adds them; one alone is probed again.
+    """Whether a copy of the job sustains one rate at one size. A run of a single point probes it again.
 
-    The job `profile` runs the whole search: it adds a partition for every point it asks for, and tells what
-    was measured there. What is still missing then is what a search was interrupted at.
+    The job `profile` runs the whole search: it adds a partition for every point it asks for, and materialises
+    it once it is measured.
     """
     try:
         point = Point.of(context.partition_key)
@@ -39,7 +39,7 @@ def profiling_points(context: dg.AssetExecutionContext, desk: dg.ResourceParam[D
 
 
 class Drills(dg.Config):
-    """Which failures are caused. What is left out follows from the job's settings and models."""
+    """The failures to cause; what is left out follows from the job's settings and models."""
 
     kinds: list[str] | None = Field(default=None, description=f"Some of {', '.join(FAILURE_KINDS)}.")
     scale_outs: list[int] | None = Field(default=None, description="Executors of the copy.")
@@ -102,7 +102,7 @@ def table(drills: Sequence[Json]) -> str:
     for one in drills:
         head = f"| {one['kind']} | {one['scale_out']} | {_said(one.get('rate_rps'))} "
         if "invalid" in one:
-            lines.append(f"{head}| – | – | it shows nothing: {one['invalid']} |")
+            lines.append(f"{head}| – | – | invalid: {one['invalid']} |")
             continue
         predicted = _predicted(one)
         low, mid, high = (_said(predicted.get(name)) for name in ("low", "mid", "high"))

@@ -1,4 +1,4 @@
-"""Stage 1, record: what does the live input look like?"""
+"""Stage 1, record: copies of the live input, and its arrival rate."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from .partitions import JOBS
 GROUP = "record"
 HOURLY: dg.AutomationCondition[Any] = dg.AutomationCondition.cron_tick_passed("7 * * * *")
 HOURLY = HOURLY.since_last_handled() & ~dg.AutomationCondition.in_progress()
-"""When the history is looked at again; not on the hour, when everybody else's jobs start."""
+"""When the history is read again; not on the hour, when many other jobs start."""
 
 input_topics = dg.AssetSpec(
     "input_topics",
@@ -29,7 +29,7 @@ input_topics = dg.AssetSpec(
 
 
 class Recording(dg.Config):
-    """What is asked of a recording."""
+    """Length and size of a recording."""
 
     seconds: float = Field(default=300.0, gt=0.0, description="How long the live input is copied.")
     max_bytes: int | None = Field(
@@ -69,7 +69,7 @@ def recording(
 def workload_history(
     context: dg.AssetExecutionContext, store: dg.ResourceParam[Store]
 ) -> dg.MaterializeResult:
-    """Arrival rates on a regular grid: recordings, and what has been seen of the live input since."""
+    """Arrival rates on a regular grid, from recordings and from the live input since."""
     grid = training_data.arrivals(store, context.partition_key)
     if isinstance(grid, Unknown):
         raise dg.Failure(description=grid.reason, allow_retries=False)

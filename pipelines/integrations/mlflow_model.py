@@ -1,21 +1,17 @@
-"""How does a model look as an MLflow model, without a pickle?
+"""A model as an MLflow model, without a pickle, and its page.
 
-As a folder: `MLmodel` (signature, requirements), an example, `data/headroom/document.json` and
-`picture.png` beside it.
-MLflow's loader module is this file, so that `mlflow.pyfunc.load_model("models:/orders.capacity@champion")`
-works wherever Headroom is installed: a table in, a table out, one row per question.
+The MLflow model is a folder: `MLmodel` (signature, requirements), an example, and `data/headroom/` with
+`document.json` and `picture.png`. MLflow's loader module is this file, so that
+`mlflow.pyfunc.load_model("models:/orders.capacity@champion")` works wherever Headroom is installed: a table
+in, a table out, one row per question.
 
     capacity   scale_out                 -> low_rps  mid_rps  high_rps   unknown
     latency    scale_out, rate_rps       -> low_ms   mid_ms   high_ms    normal  unknown
     recovery   kind                      -> low_s    mid_s    high_s     unknown
     workload   steps_ahead               -> low_rps  mid_rps  high_rps   unknown
 
-Where nothing can be said the numbers are NaN and `unknown` says why.
-
-What does somebody read who opens a model in MLflow and did not make it?
-
-What question it answers, how its answers are read, what it was made from, how good it is, what it does not
-know, and the picture. MLflow shows Markdown; the picture is served by the same server that shows the page.
+Where the answer is unknown the numbers are NaN and `unknown` says why. The page of a version is Markdown of
+at most MOST_CHARACTERS; its picture is served by the MLflow server that shows it.
 """
 
 from __future__ import annotations
@@ -28,13 +24,31 @@ from typing import TYPE_CHECKING, Any
 
 from models.codec import dumps, loads
 from models.quantities import Interval, Misuse, Unknown
-from profiling_jobs.training.model_documents import Document, digest, job_and_kind, rebuilt, schema_refused
+from profiling_jobs.training.model_documents import (
+    AGAIN,
+    Document,
+    digest,
+    job_and_kind,
+    rebuilt,
+    schema_refused,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
 MOST_CHARACTERS = 4900  # MLflow's database keeps 5000
+SCHEMA = 1
+FOLDER = "headroom"
+DOCUMENT = "document.json"
+PICTURE = "picture.png"
+UNITS = {"capacity": "rps", "latency": "ms", "recovery": "s", "workload": "rps"}
+INPUT_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "capacity": {"scale_out": "long"},
+    "latency": {"scale_out": "long", "rate_rps": "double"},
+    "recovery": {"kind": "string"},
+    "workload": {"steps_ahead": "long"},
+}
 
 QUESTIONS = {
     "capacity": "How many records per second can {job} keep up with, at each number of executors?",
@@ -98,15 +112,23 @@ def of_the_version(
         "```python\nimport mlflow  # from a checkout of Headroom\n"
         f'mlflow.pyfunc.load_model("models:/{name}@champion").predict(questions)\n```'
     )
-    return _fitting([part for part in parts if part])
+    text = ""
+    for part in filter(None, parts):  # whole paragraphs only, as many as there is room for
+        if len(text) + len(part) + 2 <= MOST_CHARACTERS:
+            text += part + "\n\n"
+    return text.rstrip()
 
 
 def trained(document: Document) -> str:
-    """From which data was it made?"""
+    """The data that it was made from."""
+
+    def moment(seconds: float) -> str:
+        return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M")
+
     data = document["trained_on"]
     said = [f"Made from {data.get('count', '?')} values"]
     if "from_s" in data and "to_s" in data:
-        said.append(f"of {_moment(data['from_s'])} to {_moment(data['to_s'])} UTC")
+        said.append(f"of {moment(data['from_s'])} to {moment(data['to_s'])} UTC")
     if "profile" in data:
         said.append(f"of profile {data['profile']}")
     return " ".join(said) + f"; digest `{data['digest']}`."
@@ -122,7 +144,7 @@ def metrics(document: Document) -> dict[str, float]:
 
 
 def parameters(document: Document) -> dict[str, str]:
-    """What was chosen or found, in a form that can be compared between versions."""
+    """Parameters for MLflow, which compares them between versions."""
     kind, model, data = document["kind"], document["model"], document["trained_on"]
     found: dict[str, Any] = {"schema": document["schema"]}
     found |= {f"trained_on/{key}": value for key, value in data.items()}
@@ -142,18 +164,15 @@ def parameters(document: Document) -> dict[str, str]:
         engine = document["engine"]
         found |= {f"engine/{key}": engine[key] for key in ("limit_records", "trigger_s")}
         found |= {f"engine/overhead_s/{size}": value for size, value in engine["overhead_s"].items()}
-    # What is no number or not finite is no metric, but should not be lost either.
+    # MLflow takes finite numbers alone as metrics.
     kept = metrics(document)
     found |= {f"figures/{k}": v for k, v in _flat(document.get("figures", {})) if k not in kept}
     return {key: str(value) for key, value in found.items()}
 
 
 def _figures(found: Mapping[str, float]) -> str:
-    """Each with what it counts, in the order in which one explains the next.
-
-    A list, because MLflow's tables leave no room between their columns.
-    """
-    from assets.metadata import KEYS  # takes Dagster along, which whoever only loads a model can do without
+    """The figures with their meaning, as a list: MLflow's tables leave no room between their columns."""
+    from assets.metadata import KEYS  # imports Dagster, which loading a model does not need
 
     order = {name: number for number, name in enumerate(KEYS)}
     lines = []
@@ -171,54 +190,20 @@ def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def _fitting(parts: list[str]) -> str:
-    """Whole paragraphs only, as many as there is room for."""
-    text = ""
-    for part in parts:
-        if len(text) + len(part) + 2 > MOST_CHARACTERS:
-            continue
-        text += part + "\n\n"
-    return text.rstrip()
-
-
-SCHEMA = 1
-FOLDER = "headroom"
-DOCUMENT = "document.json"
-PICTURE = "picture.png"
-UNITS = {"capacity": "rps", "latency": "ms", "recovery": "s", "workload": "rps"}
-INPUT_COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "capacity": {"scale_out": "long"},
-    "latency": {"scale_out": "long", "rate_rps": "double"},
-    "recovery": {"kind": "string"},
-    "workload": {"steps_ahead": "long"},
-}
-
-
-def envelope(name: str, document: Document) -> tuple[str, str]:
-    """The text of document.json, and its digest."""
-    body = {"name": name, "document": document}
-    return dumps("document", {"schema": SCHEMA, **body}), digest(body)
-
-
 def opened(text: str, *, name: str, expected: str) -> Document | Unknown:
     """The document in the text of a document.json, or why it is not the one that was registered."""
-    again = "fit it again and promote the new version"
     try:
         data = loads(text)
     except (ValueError, RecursionError) as broken:
-        return Unknown(f"its document is damaged ({broken}): {again}")
+        return Unknown(f"its document is damaged ({broken}): {AGAIN}")
     if not isinstance(data, dict) or not isinstance(data.get("document"), Mapping):
-        return Unknown(f"its document is damaged: {again}")
+        return Unknown(f"its document is damaged: {AGAIN}")
     if (wrong := schema_refused(data.get("schema"), what="its document", reads=SCHEMA)) is not None:
         return wrong
     if data.get("name") != name:
-        return Unknown(f"its document is that of {data.get('name')}: {again}")
+        return Unknown(f"its document is that of {data.get('name')}: {AGAIN}")
     if digest({"name": name, "document": data["document"]}) != expected:
-        return Unknown(f"its document was changed since it was registered (its digest differs): {again}")
+        return Unknown(f"its document was changed since it was registered (its digest differs): {AGAIN}")
     document: Document = data["document"]
     return document
 
@@ -232,8 +217,9 @@ def save(path: Path, *, name: str, document: Document, picture: bytes, identity:
     kind = document["kind"]
     data = path.parent / FOLDER
     data.mkdir()
-    text, signed = envelope(name, document)
-    (data / DOCUMENT).write_text(text, encoding="utf-8")
+    body = {"name": name, "document": document}
+    signed = digest(body)
+    (data / DOCUMENT).write_text(dumps("document", {"schema": SCHEMA, **body}), encoding="utf-8")
     if picture:
         (data / PICTURE).write_bytes(picture)
     mlflow.pyfunc.save_model(
@@ -250,7 +236,7 @@ def save(path: Path, *, name: str, document: Document, picture: bytes, identity:
 
 
 def example(kind: str, document: Document) -> DataFrame:
-    """Questions that make sense for this very model."""
+    """Questions for the sizes and kinds that this model knows."""
     from pandas import DataFrame
 
     model = document["model"]
@@ -267,7 +253,7 @@ def example(kind: str, document: Document) -> DataFrame:
 
 
 class Answers:
-    """What MLflow calls: `predict` on a table of questions."""
+    """The loaded model: MLflow calls `predict` with a table of questions."""
 
     def __init__(self, kind: str, model: Any) -> None:
         self.kind = kind
@@ -276,7 +262,9 @@ class Answers:
     def predict(self, questions: Any, params: Any = None) -> DataFrame:
         from pandas import DataFrame
 
-        asked = [list(questions[column]) for column in INPUT_COLUMNS[self.kind]]
+        python = {"long": int, "double": float, "string": str}
+        columns = INPUT_COLUMNS[self.kind].items()
+        asked = [[python[kind](one) for one in questions[column]] for column, kind in columns]
         rows = [self._row(*each) for each in zip(*asked, strict=True)]
         return DataFrame(rows, columns=list(_answer_columns(self.kind)))
 
@@ -288,23 +276,18 @@ class Answers:
         return [found.low, found.mid, found.high, *normal, ""]
 
     def _asked(self, *question: Any) -> Interval | Unknown:
-        found: Interval | Unknown
         try:
-            if self.kind == "capacity":
-                found = self.model.predict(int(question[0]))
-            elif self.kind == "latency":
-                found = self.model.predict(int(question[0]), float(question[1]))
-            elif self.kind == "recovery":
-                found = self.model.interval(str(question[0]))
-            else:
-                found = self._ahead(int(question[0]))
+            if self.kind == "workload":
+                return self._ahead(int(question[0]))
+            ask = self.model.interval if self.kind == "recovery" else self.model.predict
+            found: Interval | Unknown = ask(*question)
         except Misuse as wrong:
             return Unknown(str(wrong))
         return found
 
-    def _normal(self, scale_out: Any, rate_rps: Any) -> list[str]:
+    def _normal(self, *question: Any) -> list[str]:
         try:
-            normal = self.model.is_normal(int(scale_out), float(rate_rps))
+            normal = self.model.is_normal(*question)
         except Misuse:
             return ["unknown"]
         return ["unknown" if isinstance(normal, Unknown) else "yes" if normal else "no"]
@@ -318,7 +301,7 @@ class Answers:
 
 
 def _load_pyfunc(path: str) -> Answers:
-    """MLflow's entry: `path` is the model's data folder. A model that cannot be used is an error here."""
+    """Called by MLflow with the model's data folder; Misuse for a model that cannot be used."""
     from mlflow.models import Model
 
     signed = Model.load(str(Path(path).parents[1])).metadata or {}  # `MLmodel`, beside data/

@@ -640,8 +640,8 @@ def test_a_page_says_what_each_figure_counts_the_total_before_its_parts() -> Non
     found = [line for line in text.splitlines() if line.startswith("- `")]
     assert found == [
         "- `capacity_rps` **12,346** records/s sustained",
-        "- `measurements` **15** probes and live stretches used",
-        "- `live_measurements` **2** live stretches among them",
+        "- `measurements` **15** probes and live measurements used",
+        "- `live_measurements` **2** live measurements among them",
         "- `odd` **0.01235**",
     ]
 
