@@ -233,3 +233,21 @@ def executors(number: int, do: str = "") -> str:
     """`1 executor`, `4 executors`; with what they do `1 executor is`, `4 executors are`."""
     does = ONE.get(do, f"{do}s") if number == 1 else do
     return f"{counted(number, 'executor')} {does}" if do else counted(number, "executor")
+
+
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def lasting(seconds: float) -> str:
+    """`4 s`, `4 min 30 s`, `2 h 5 min`, `3 d 4 h`: two units at most."""
+    left = round(seconds)
+    if left < 1:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
+    parts: list[str] = []
+    for name, size in UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+        elif parts:
+            break
+    return " ".join(parts[:2])

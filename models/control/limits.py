@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..quantities import Hold, Scale, Unknown, executors
+from ..quantities import Hold, Scale, Unknown, executors, lasting
 from .changes import is_quarantined
 from .evidence import Seen
 from .state import State
@@ -35,7 +35,7 @@ def _out(state: State, seen: Seen, wanted: Scale) -> Hold | Scale:
     settings, current, now = state.settings, seen.scale_out, seen.now
     waits_s = settings.cooldown_out_s - (now - state.changed_at_s)
     if waits_s > 0:
-        return Hold(f"cool-down, no scale-out for another {waits_s:.0f} s; wanted: {wanted.reason}")
+        return Hold(f"cool-down, no scale-out for another {lasting(waits_s)}; wanted: {wanted.reason}")
     highest = current + settings.max_step_out if settings.max_step_out is not None else wanted.to
     sizes = [s for s in settings.sizes if current < s <= min(wanted.to, highest)]
     if not sizes and current < settings.sizes[0]:
@@ -55,7 +55,7 @@ def _in(state: State, seen: Seen, wanted: Scale) -> Hold | Scale:
     if largest >= current:
         return Hold(
             f"scale-in window: {executors(largest, 'were')} recommended "
-            f"{state.recommended.age_of(largest, now):.0f} s ago (window {window_s:.0f} s); "
+            f"{lasting(state.recommended.age_of(largest, now))} ago (window {lasting(window_s)}); "
             f"wanted: {wanted.reason}"
         )
     lowest = max(largest, wanted.to)
@@ -82,10 +82,10 @@ def _why_not_in(state: State, seen: Seen) -> str:
         return f"blackout, nothing shrinks: {blackout.why}"
     waits_s = settings.cooldown_in_s - (now - state.changed_at_s)
     if waits_s > 0:
-        return f"cool-down, no scale-in for another {waits_s:.0f} s"
+        return f"cool-down, no scale-in for another {lasting(waits_s)}"
     if not state.recommended.covers(now, settings.scale_in_window_s):
         covered_s = max(0.0, now - state.recommended.since_s)
-        return f"scale-in window not full, {covered_s:.0f} of {settings.scale_in_window_s:.0f} s"
+        return f"scale-in window not full, {lasting(covered_s)} of {lasting(settings.scale_in_window_s)}"
     return ""
 
 

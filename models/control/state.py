@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from ..codec import GIVEN
-from ..quantities import Origin, Unknown, executors
+from ..quantities import Origin, Unknown, executors, lasting
 from .deciding import Decided
 from .settings import Settings
 
@@ -212,7 +212,7 @@ class Quarantine:
 
     def text(self, now: float) -> str:
         sizes = f"{executors(self.scale_out)} and {'more' if self.direction == 'out' else 'fewer'}"
-        return f"{sizes} are in quarantine for another {self.until_s - now:.0f} s: {self.why}"
+        return f"{sizes} are in quarantine for another {lasting(self.until_s - now)}: {self.why}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from .. import arguments
 from ..observation import Observation
-from ..quantities import Alarm, Hold, Instruction, Scale, Unknown, executors
+from ..quantities import Alarm, Hold, Instruction, Scale, Unknown, executors, lasting
 from .changes import ROLLED_BACK, change_to, is_quarantined, verify
 from .deciding import Situation, decided
 from .emergency import contradicted, help_needed
@@ -127,8 +127,8 @@ def precedence(state: State, seen: Seen) -> Hold | Scale | None:
         return Scale(pin.scale_out, order, "pin")
     if drill := directives.drilled(now):
         return Hold(
-            f"drill under way: {drill.kind} on purpose, for {now - drill.since_s:.0f} s; nothing is decided "
-            "until the drill is over"
+            f"drill under way: {drill.kind} on purpose, for {lasting(now - drill.since_s)}; nothing is "
+            "decided until the drill is over"
         )
     blackout = directives.blackout
     if blackout is not None and not blackout.scale_out_allowed:
@@ -206,7 +206,7 @@ def _drilled(state: State, seen: Seen) -> bool:
 
 
 def _until(until_s: float, now: float) -> str:
-    return "" if math.isinf(until_s) else f" for another {until_s - now:.0f} s"
+    return "" if math.isinf(until_s) else f" for another {lasting(until_s - now)}"
 
 
 def _blind(state: State, seen: Seen) -> Hold | Scale:
@@ -218,14 +218,14 @@ def _blind(state: State, seen: Seen) -> Hold | Scale:
     if emergency is None or isinstance(size, Unknown) or state.change is not None:
         return Hold(f"size held, {why}")
     if size >= emergency or blind_s < settings.missing_for_s:
-        return Hold(f"size held, blind for {blind_s:.0f} s, {why}")
-    return Scale(emergency, f"blind for {blind_s:.0f} s, the emergency size is taken; {why}", "emergency")
+        return Hold(f"size held, blind for {lasting(blind_s)}, {why}")
+    return Scale(emergency, f"blind for {lasting(blind_s)}, the emergency size is taken; {why}", "emergency")
 
 
 def _under_way(state: State, seen: Seen) -> Hold | Scale:
     change = state.change
     assert change is not None
-    since = f"{seen.now - change.at_s:.0f} s ago"
+    since = f"{lasting(seen.now - change.at_s)} ago"
     if not change.problem:
         return Hold(
             f"change from {change.before} to {executors(change.to)} asked for {since} is being verified"
@@ -239,7 +239,7 @@ def _recovering(state: State, seen: Seen) -> Hold | Scale:
     incident = state.recovering
     assert incident is not None
     said = (
-        f"recovering from {incident.kind} for {elapsed_s(incident, seen.now):.0f} s ({incident.why}), "
+        f"recovering from {incident.kind} for {lasting(elapsed_s(incident, seen.now))} ({incident.why}), "
         f"lag {'unknown' if isinstance(seen.lag_s, Unknown) else f'{seen.lag_s:.0f} s'}"
     )
     sizes = [s for s in state.settings.sizes if is_quarantined(state, s, seen.now) is None]

@@ -14,8 +14,7 @@ import click
 
 from models.errors import HeadroomError, Misconfigured
 from models.ports import Directive
-from models.quantities import executors
-from profiling_jobs.explain.wording import lasting
+from models.quantities import executors, lasting
 
 from ..processes import owner
 from ..server.client import DeskClient

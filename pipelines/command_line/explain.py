@@ -11,10 +11,9 @@ from typing import Any
 import click
 
 from models.errors import Misconfigured, Unsafe
-from models.quantities import Misuse
+from models.quantities import Misuse, lasting
 from profiling_jobs.control_loop.evaluation_record import Evaluation
 from profiling_jobs.explain.explanation import Explanation, Size, explained, has_decided
-from profiling_jobs.explain.wording import lasting
 
 from ..settings import times
 from . import page, stored_job

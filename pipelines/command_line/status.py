@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from models.errors import HeadroomError
-from models.quantities import Misuse, Unknown
+from models.quantities import Misuse, Unknown, lasting
 from profiling_jobs.control_loop.evaluation_record import Evaluation
 from profiling_jobs.explain.explanation import Line, has_decided, in_short
-from profiling_jobs.explain.wording import brief_s, lasting, verdict_on
+from profiling_jobs.explain.wording import brief_s, verdict_on
 
 from ..environments.base import STORE
 from ..integrations.sqlite_store import SqliteStore

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from models.errors import Misconfigured, NotReady
-from profiling_jobs.explain.wording import lasting
+from models.quantities import lasting
 
 from ..environments.base import STORE
 from ..integrations.sqlite_store import SqliteStore

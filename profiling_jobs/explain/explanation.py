@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from models.quantities import Unknown, executors
+from models.quantities import Unknown, executors, lasting
 
 from ..control_loop.evaluation_record import Evaluation
 from .what_would_change import Shown, limited, would_change
@@ -26,7 +26,6 @@ from .wording import (
     keeps,
     kind,
     known_or_why,
-    lasting,
     line,
     lower_though_larger,
     percent,

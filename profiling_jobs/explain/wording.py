@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from models.quantities import executors
+from models.quantities import executors, lasting
 
 from ..control_loop.evaluation_record import Evaluation
 
-UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 KINDS = {
     "executor_kill": "the loss of an executor",
     "executor_freeze": "a frozen executor",
@@ -40,21 +39,6 @@ KINDS = {
 }
 
 KIND = re.compile("|".join(rf"\b{name}\b" for name in KINDS if "_" in name))
-
-
-def lasting(seconds: float) -> str:
-    """`4 s`, `4 min 30 s`, `2 h 5 min`, `3 d 4 h`: two units at most."""
-    left = round(seconds)
-    if left < 1:
-        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
-    parts: list[str] = []
-    for name, size in UNITS:
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {name}")
-        elif parts:
-            break
-    return " ".join(parts[:2])
 
 
 def brief_s(seconds: float) -> str:

@@ -141,15 +141,12 @@ class TestWhatCannotRun:
         assert all(word in done.output for word in words), done.output
         assert "Traceback" not in done.output
 
-    def test_a_file_that_is_not_there(self):
-        done = plan("--measurements", "nowhere.csv", "--target-rps", "1000")
-        assert done.exit_code == 2
-        assert "nowhere.csv" in done.output
-
-    def test_a_file_that_is_no_text(self, tmp_path):
+    def test_a_file_that_is_not_there_or_no_text(self, tmp_path):
         path = tmp_path / "runs.csv"
         path.write_bytes(b"\xff\xfe\x00\x01")
         assert plan("--measurements", str(path), "--target-rps", "1000").exit_code == 2
+        done = plan("--measurements", "nowhere.csv", "--target-rps", "1000")
+        assert (done.exit_code, "nowhere.csv" in done.output) == (2, True)
 
     @pytest.mark.parametrize(
         "arguments",
@@ -173,12 +170,10 @@ class TestTheGroup:
     def test_help_lists_every_command_and_every_command_exists(self):
         done = CliRunner().invoke(main, ["--help"])
         assert done.exit_code == 0
-        for name, line in COMMANDS.items():
-            assert name in done.output
-            assert line.split()[0] in done.output
-
-    def test_a_wrong_command_is_refused(self):
         assert CliRunner().invoke(main, ["plant"]).exit_code == 2
+        for name in COMMANDS:
+            assert name in done.output
+            assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
 
     def test_help_imports_no_command(self):
         code = (

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 from models.errors import HeadroomError
+from models.quantities import lasting
 from profiling_jobs.driver.launch_file import read_json
-from profiling_jobs.explain.wording import lasting
 
 from ...environments.base import STORE
 from ...environments.local.records import Records

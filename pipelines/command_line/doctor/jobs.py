@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from models.quantities import Unknown
-from profiling_jobs.explain.wording import brief_s, kind, lasting
+from models.quantities import Unknown, lasting
+from profiling_jobs.explain.wording import brief_s, kind
 from profiling_jobs.telemetry.checkpoint import Checkpoint
 
 from ...environments.base import STORE

@@ -14,10 +14,9 @@ from models.control.deciding import decided
 from models.downtime import DowntimeModel
 from models.optimise import BatchEngine, Question, decide
 from models.promise import Promise
-from models.quantities import Interval, Unknown
+from models.quantities import Interval, Unknown, lasting
 from models.workload.forecaster import naive_forecaster
 from profiling_jobs.control_loop.evaluation_record import Evaluation, short
-from profiling_jobs.explain import wording
 from profiling_jobs.explain.explanation import explained, in_short
 
 AT_S = 1_795_000_020.0
@@ -440,4 +439,4 @@ class TestInShort:
      (3601, "1 h"), (270_000, "3 d 3 h")],
 )  # fmt: skip
 def test_how_long_it_lasts(seconds: float, words: str) -> None:
-    assert wording.lasting(seconds) == words
+    assert lasting(seconds) == words
