@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from models.errors import Misconfigured, NotReady
@@ -74,4 +74,4 @@ def apply(means: Means, order: Order) -> Found:
     epoch = order.details["epoch"]
     done = applying.apply(order.job, epoch=epoch, settings=settings, loop=loop, holder=order.id)
     order.say(done.reason)
-    return done.to_json()
+    return asdict(done)

@@ -25,8 +25,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from models import control
 from models.control import Directives, Settings, State
@@ -67,10 +67,6 @@ class Applied:
     to: int | None = None
     path: str = ""
     took_s: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
 
 
 def follow(state: State, tick: Tick, seen: Observed) -> Followed:

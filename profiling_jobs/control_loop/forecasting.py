@@ -15,16 +15,15 @@ and a better one ends the row with its first hit. Only the refit that was reques
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from models import codec
 from models.accuracy import Issued, Score, score
 from models.arguments import Array
-from models.quantities import Json, Misuse, Unknown
+from models.quantities import Misuse, Unknown
 from models.series import Grid
 from models.workload import Forecast, Forecaster
 from models.workload.forecaster import naive_forecaster
@@ -97,17 +96,6 @@ class Rates:
         rate = timeline.arrival_rps(cell * self.step_s, (cell + 1) * self.step_s)
         return math.nan if isinstance(rate, Unknown) else float(f"{rate:.{DIGITS}g}")
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON; null is missing."""
-        values = [None if math.isnan(v) else v for v in self.values]
-        return {"step_s": self.step_s, "first": self.first, "values": values}
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """What `to_json` wrote."""
-        values = tuple(math.nan if v is None else float(v) for v in data["values"])
-        return cls(float(data["step_s"]), int(data["first"]), values)
-
     @classmethod
     def begin(cls, *, step_s: float, at_s: float) -> Self:
         """No cell yet; the first is the one that this moment lies in."""
@@ -142,7 +130,7 @@ class Scored:
         outside = max(peak.low - highest, highest - peak.high, 0.0)
         return found.missed and max(found.mae_rps, outside) > MATERIAL * highest
 
-    def to_json(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, Any]:
         """As the evaluation shows it."""
         found = self.score
         return {
@@ -213,29 +201,21 @@ class Scoring:
         newest_s = self.issued[-1][1].made_at_s if self.issued else -math.inf
         if from_s - newest_s < max(forecast.horizon_s / OUTSTANDING, 1e-6):
             return self
-        return replace(self, issued=(*self.issued, (by, Issued.of(forecast, made_at_s=from_s))))
+        issued = Issued.of(forecast, made_at_s=from_s)
+        issued = replace(
+            issued, mid=_rounded(issued.mid), low=_rounded(issued.low), high=_rounded(issued.high)
+        )
+        return replace(self, issued=(*self.issued, (by, issued)))
 
     def _counted(self, scored: Scored, *, until_s: float) -> Scoring:
         if scored.by != "champion" or scored.made_at_s < self.counted_until_s:
             return self
         return replace(self, misses=self.misses + 1 if scored.missed else 0, counted_until_s=until_s)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "version": self.version,
-            "issued": [[by, _digits(codec.to_json(issued))] for by, issued in self.issued],
-            "misses": self.misses,
-            "counted_until_s": self.counted_until_s,
-            "instead": self.instead,
-            "since_s": self.since_s,
-        }
 
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """What `to_json` wrote."""
-        issued = tuple((str(by), codec.from_json(Issued, each)) for by, each in data["issued"])
-        return cls(**{**data, "issued": issued})
+def _rounded(rates: Sequence[float]) -> tuple[float, ...]:
+    """Six digits are plenty for what is compared with noisy rates."""
+    return tuple(float(f"{rate:.6g}") for rate in rates)
 
 
 def periods_of(forecaster: Forecaster) -> tuple[int, ...]:
@@ -253,12 +233,6 @@ def stand_in(champion: Forecaster, rates: Rates) -> Forecaster | Unknown:
         periods=periods_of(champion),
         seed=champion.seed,
     )
-
-
-def _digits(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Six digits are plenty for what is compared with noisy rates."""
-    short = {name: [float(f"{v:.6g}") for v in data[name]] for name in ("mid", "low", "high")}
-    return {**data, **short}
 
 
 PATHS = 200  # agreed: what the optimiser is measured with
@@ -345,5 +319,5 @@ def _summary(
         "peak": vars(forecast.peak),
         "misses_in_row": scoring.misses,
         "instead": scoring.instead or None,
-        "scored": [each.to_json() for each in scored],
+        "scored": [each.shown() for each in scored],
     }

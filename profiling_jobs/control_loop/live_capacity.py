@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 from models.capacity import OnlineCapacity
 from models.capacity.online import joined
 from models.control import State
 from models.control.deciding import PredictsCapacity
 from models.observation import Observation
-from models.quantities import Interval, Json, Unknown, executors
+from models.quantities import Interval, Unknown, executors
 
 APART_S = 1800.0  # judgement: three stretches that teach, and longer than a noisy neighbour mostly stays
 CONTRADICTED = "models contradicted"  # how control begins that alarm
@@ -93,15 +93,6 @@ class CapacityDrift:
         if self.why and self.scale_out == scale_out and now_s - self.asked_since_s < ASK_AGAIN_S:
             return self
         return replace(self, scale_out=scale_out, asked_since_s=now_s, why=why)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Self:
-        """What `to_json` wrote."""
-        return cls(**data)
 
 
 MOVED = 0.10

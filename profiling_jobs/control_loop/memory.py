@@ -15,8 +15,8 @@ does not look older to a deployment than what was done with the old.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from models import codec, control
 from models.capacity import OnlineCapacity
@@ -89,6 +89,7 @@ def nothing_learnt() -> OnlineCapacity:
 class Memory:
     """All of it; `epoch` is None before the first tick."""
 
+    schema: ClassVar[int] = SCHEMA
     control: control.State
     epoch: int | None = None
     rates: Rates | None = None
@@ -100,22 +101,8 @@ class Memory:
     drift: CapacityDrift = field(default_factory=CapacityDrift)
     alarmed_at_s: Mapping[str, float] = field(default_factory=dict)
     """The loop's own alarms and when they were raised last."""
-    trouble: str = ""
-    """Why what was remembered could not be read, if so. Not written."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON, infinities as models.codec writes them."""
-        return {
-            "schema": SCHEMA,
-            "control": codec.to_json(self.control),
-            "rates": None if self.rates is None else self.rates.to_json(),
-            "scoring": self.scoring.to_json(),
-            "online": self.online.to_json(),
-            "anchor": None if self.anchor is None else asdict(self.anchor),
-            "evaluation": None if self.evaluation is None else self.evaluation.to_json(),
-            "drift": self.drift.to_json(),
-            "alarmed_at_s": dict(self.alarmed_at_s),
-        }
+    trouble: str = field(default="", metadata=codec.GIVEN)
+    """Why what was remembered could not be read; empty if it could. Not written."""
 
 
 def recall(store: Store, job: str, settings: control.Settings) -> Memory:
@@ -143,7 +130,7 @@ def recall(store: Store, job: str, settings: control.Settings) -> Memory:
 def save(store: Store, job: str, memory: Memory, *, expected_epoch: int | None) -> bool:
     """False, and nothing is written, when another process has saved a newer epoch."""
     return store.save_control(
-        Control(job, memory.epoch or 0, memory.to_json()), expected_epoch=expected_epoch
+        Control(job, memory.epoch or 0, codec.to_json(memory)), expected_epoch=expected_epoch
     )
 
 
@@ -153,20 +140,8 @@ def next_epoch(memory: Memory, interval: int) -> int:
 
 
 def _restored(kept: Control, settings: control.Settings) -> Memory:
-    data = kept.state
-    if data["schema"] != SCHEMA:
-        raise Misuse("state", f"has schema {data['schema']!r}")
-    return Memory(
-        control=codec.from_json(control.State, data["control"], settings=settings),
-        epoch=kept.epoch,
-        rates=None if data["rates"] is None else Rates.from_json(data["rates"]),
-        scoring=Scoring.from_json(data["scoring"]),
-        online=OnlineCapacity.from_json(data["online"]),
-        anchor=None if data["anchor"] is None else Anchor(**data["anchor"]),
-        evaluation=None if data["evaluation"] is None else Evaluation.from_json(data["evaluation"]),
-        drift=CapacityDrift.from_json(data["drift"]),
-        alarmed_at_s=dict(data["alarmed_at_s"]),
-    )
+    state = codec.from_json(control.State, kept.state["control"], settings=settings)
+    return codec.from_json(Memory, kept.state, name="state", control=state, epoch=kept.epoch, trouble="")
 
 
 def _flat(offsets: Mapping[tuple[str, int], int]) -> dict[str, int]:
@@ -182,13 +157,13 @@ def _pairs(offsets: Mapping[str, int]) -> dict[tuple[str, int], int]:
 
 
 OUTCOME = "applied"
-OUTCOME_SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of the newest change that was begun."""
 
+    schema: ClassVar[int] = 1
     epoch: int
     before: int
     to: int
@@ -203,19 +178,15 @@ class Outcome:
     took_s: float = 0.0
     problem: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {"schema": OUTCOME_SCHEMA, **asdict(self)}
-
 
 def outcome(store: Store, job: str) -> Outcome | None:
     """Of the newest change that was begun; None before the first."""
     data: Mapping[str, Any] | None = store.document(job, OUTCOME)
-    if data is None or data.get("schema") != OUTCOME_SCHEMA:
+    if data is None or data.get("schema") != Outcome.schema:
         return None
-    return Outcome(**{name: value for name, value in data.items() if name != "schema"})
+    return codec.from_json(Outcome, data)
 
 
 def save_outcome(store: Store, job: str, what: Outcome) -> None:
     """Durable when it returns."""
-    store.save_document(job, OUTCOME, what.to_json())
+    store.save_document(job, OUTCOME, codec.to_json(what))

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from models import codec
 from models.arguments import Array, number, numbers
 from models.errors import HeadroomError
 from models.ports import Store
@@ -62,7 +63,7 @@ def remember_live(store: Store, job: str) -> None:
     data = None if control is None else control.state.get("rates")
     if data is None:
         return
-    rates = Rates.from_json(data)
+    rates = codec.from_json(Rates, data)
     if not rates.values:
         return
     new = _resampled(rates.grid.start_s, rates.grid.step_s, rates.grid.values)

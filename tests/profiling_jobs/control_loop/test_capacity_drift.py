@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import pytest
 
+from models import codec
 from models.quantities import Interval, Unknown
 from profiling_jobs.control_loop.live_capacity import APART_S, ASK_AGAIN_S, CapacityDrift
 
@@ -92,4 +92,4 @@ def test_models_caught_in_the_act_are_asked_about_at_once() -> None:
 
 def test_it_comes_back_from_json() -> None:
     state = ticks(CapacityDrift(), 0.0, APART_S)
-    assert CapacityDrift.from_json(json.loads(json.dumps(state.to_json()))) == state
+    assert codec.from_json(CapacityDrift, codec.loads(codec.dumps("state", codec.to_json(state)))) == state

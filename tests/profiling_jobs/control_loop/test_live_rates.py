@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 
+from models import codec
 from models.ports import Sample
 from models.quantities import Misuse, Unknown
 from profiling_jobs.control_loop.forecasting import MOST_CELLS, Rates
@@ -96,8 +96,8 @@ def test_since_a_cell_that_is_not_kept_there_is_nothing_but_gaps() -> None:
 
 def test_it_comes_back_from_json() -> None:
     rates = Rates(30.0, 10, (1.0, math.nan, 3.0))
-    again = Rates.from_json(json.loads(json.dumps(rates.to_json())))
-    assert again.to_json() == rates.to_json()
+    again = codec.from_json(Rates, codec.loads(codec.dumps("rates", codec.to_json(rates))))
+    assert str(again) == str(rates)
     assert math.isnan(again.values[1])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from memory_store import MemoryStore
 
-from models import control
+from models import codec, control
 from models.control import Settings
 from models.errors import Unsafe
 from models.ports import Control
@@ -40,7 +40,7 @@ def test_it_comes_back_as_it_was() -> None:
     kept.online.update({"0": 0.5}, {"0": 500.0})
     assert save(store, "orders", kept, expected_epoch=None)
     again = recall(store, "orders", SETTINGS)
-    assert again.to_json() == kept.to_json()
+    assert codec.to_json(again) == codec.to_json(kept)
     assert (again.epoch, again.trouble) == (7, "")
 
 
@@ -63,8 +63,8 @@ def test_epochs_grow_with_every_tick_and_a_lost_store_does_not_make_them_older()
         {},
         {"schema": 2},
         {"schema": "x"},
-        {**memory().to_json(), "rates": 3},
-        {**memory().to_json(), "control": {}},
+        {**codec.to_json(memory()), "rates": 3},
+        {**codec.to_json(memory()), "control": {}},
     ],
 )
 def test_a_memory_that_cannot_be_read_is_begun_anew_and_says_so(broken: dict[str, Any]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from models import codec
 from models.quantities import Interval
 from models.workload import Forecast
 from models.workload.forecaster import naive_forecaster
@@ -124,7 +124,7 @@ def test_forecasts_of_a_clock_that_was_ahead_keep_no_others_from_being_scored() 
 def test_it_is_bounded_and_comes_back_from_json() -> None:
     last = ticks(60, forecasts=1_000.0, comes=1_000.0)[-1]
     assert len(last.issued) <= STEPS + 1
-    assert Scoring.from_json(json.loads(json.dumps(last.to_json()).replace("-Infinity", "-1e999"))) == last
+    assert codec.from_json(Scoring, codec.loads(codec.dumps("scoring", codec.to_json(last)))) == last
 
 
 def test_the_stand_in_knows_the_periods_of_the_champion() -> None:

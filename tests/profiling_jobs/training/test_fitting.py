@@ -13,6 +13,7 @@ import pytest
 from memory_registry import MemoryRegistry
 from memory_store import MemoryStore
 
+from models import codec
 from models.capacity import CapacityModel
 from models.ports import Control
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
@@ -501,7 +502,7 @@ class TestHistory:
         each_second = np.repeat(recorded, 10)
         workload_history.remember(store, "orders", start_s=600.0, step_s=1.0, rates_rps=each_second)
         live = Rates(60.0, 14, (150.0, 160.0, 170.0, 180.0))  # from 840 s on; the recording ends at 900 s
-        store.save_control(Control("orders", 1, {"rates": live.to_json()}), expected_epoch=None)
+        store.save_control(Control("orders", 1, {"rates": codec.to_json(live)}), expected_epoch=None)
         for _ in range(2):  # told twice is known once
             grid = training_data.arrivals(store, "orders")
             assert not isinstance(grid, Unknown)
@@ -512,7 +513,7 @@ class TestHistory:
     @pytest.mark.fast
     def test_a_clock_that_was_ahead_for_minutes_costs_nothing_of_the_history(self) -> None:
         def seen(first_s: float, values: tuple[float, ...]) -> Grid:
-            state = {"rates": Rates(60.0, round(first_s / 60.0), values).to_json()}
+            state = {"rates": codec.to_json(Rates(60.0, round(first_s / 60.0), values))}
             kept = store.control("orders")
             epoch = None if kept is None else kept.epoch
             store.save_control(Control("orders", (epoch or 0) + 1, state), expected_epoch=epoch)
@@ -538,7 +539,9 @@ class TestHistory:
         for minutes in (5, 60):
             live = Rates(60.0, 40_000, (7.0,) * minutes)
             before = None if minutes == 5 else 5
-            store.save_control(Control("orders", minutes, {"rates": live.to_json()}), expected_epoch=before)
+            store.save_control(
+                Control("orders", minutes, {"rates": codec.to_json(live)}), expected_epoch=before
+            )
             grid = training_data.arrivals(store, "orders")
             assert not isinstance(grid, Unknown)
             assert (np.nanmax(grid.values) == 7.0) == (minutes == 60)
@@ -547,7 +550,7 @@ class TestHistory:
     def test_what_was_recorded_after_the_loop_had_ended_stays(self) -> None:
         store = MemoryStore()
         live = Rates(60.0, 10, (150.0, 160.0))
-        store.save_control(Control("orders", 1, {"rates": live.to_json()}), expected_epoch=None)
+        store.save_control(Control("orders", 1, {"rates": codec.to_json(live)}), expected_epoch=None)
         training_data.arrivals(store, "orders")
         workload_history.remember(store, "orders", start_s=900.0, step_s=10.0, rates_rps=[5.0] * 6)
         grid = training_data.arrivals(store, "orders")
