@@ -41,7 +41,7 @@ def launch(means: Means, order: Order) -> Found:
         most = max(world.partitions(plan, job)[own] for own in plan.inputs)
         spark = means.settings.spark
         for one in default_state_partitions(job, f"job.{name}", spark, topic_partitions=most):
-            order.say(f"{one.problem}; {one.fix}")
+            order.say(f"{one.path} {one.problem}; {one.fix}")
     order.say(f"starting {name} with {executors(plan.scale_out)}")
     world.deployments.launch(plan)
     clock = means.clock(order)

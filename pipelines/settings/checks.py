@@ -7,6 +7,7 @@ the problem. `concerns` yields what is read but fails later, or endangers the pr
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterator
@@ -38,6 +39,7 @@ class Concern:
 
     path: str
     problem: str
+    """A predicate: the key is its subject."""
     fix: str
     serious: bool = True
     """False: a warning."""
@@ -170,26 +172,23 @@ def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) 
     """The script is there, is called with what belongs to each copy, and has the declared trigger."""
     if not script.is_file():
         yield Concern(
-            f"{path}.script", f"there is no {job.script}", f"correct the path, from {script.parent}"
+            f"{path}.script", f"is {job.script}, which is not there", f"write its path from {script.parent}"
         )
         return
-    filled = {
-        found[1].partition(":")[0].removesuffix("_topic")
-        for found in map(PLACEHOLDER.search, job.args)
-        if found
-    }
-    wanted = {"input": "{input_topic}", "checkpoint": "{checkpoint}"}
+    given = PLACEHOLDER.findall(" ".join(job.args))
+    wanted = {"input": "{input_topic}"}
     if job.outputs:
         wanted["output"] = "{output_topic}"
+    wanted["checkpoint"] = "{checkpoint}"
     if brokers.bootstrap is None:
         wanted["brokers"] = "{brokers}"
-    missing = [placeholder for what, placeholder in wanted.items() if what not in filled]
+    missing = [text for what, text in wanted.items() if not any(one.startswith(what) for one in given)]
     if missing:
         yield Concern(
             f"{path}.args",
             f"lacks {', '.join(missing)}: a profiling copy runs the same script on other topics and with "
-            "another checkpoint, which it cannot be given",
-            f"let the script take them as arguments: args = [{', '.join(map(repr, missing))}]",
+            "another checkpoint, which are passed as arguments",
+            f"let the script read them from its arguments, and add {json.dumps(missing)[1:-1]}",
         )
     intervals_s = triggers.spelt_in(script.read_text(errors="replace"))
     wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in intervals_s]
@@ -212,22 +211,22 @@ def _network_timeout(job: JobSettings, path: str, spark: SparkSettings) -> Itera
     set_in_conf = key in {**spark.conf, **job.conf}
     where = f"{path}.conf" if set_in_conf or job.attach else "spark.network_timeout_s"
     if math.isnan(timeout_s):
-        yield Concern(where, f"{key} is not a duration", "write for example 20s")
+        yield Concern(where, f"sets {key} to something that is not a duration", "write for example 20s")
         return
+    says = f"sets {key} to" if set_in_conf else "is"
+    if job.attach and not set_in_conf:
+        says = f"does not set {key}, and Spark's default is"
     covered = [each for each in job.failure_kinds if each in FROZEN]
     better_s = max(5, int(target_s * TIMEOUT_SHARE / 2))
     fix = f"spark.network_timeout_s = {better_s}"
     if job.attach or set_in_conf:
         fix = f'"{key}" = "{better_s}s" in the job\'s Spark configuration'
     if timeout_s >= target_s:
-        assumed = job.attach and not set_in_conf
         after = kind(covered[0]) if covered else "a frozen executor"
-        told = f"{key} is {timeout_s:g} s: {after} alone takes longer than the {target_s:g} s promised"
-        if assumed:
-            told += "; that is Spark's own value, the settings name no other"
-        yield Concern(where, told, fix, serious=not assumed)
+        told = f"{says} {timeout_s:g} s: {after} alone takes longer than the {target_s:g} s promised"
+        yield Concern(where, told, fix, serious=set_in_conf or not job.attach)
     elif timeout_s > TIMEOUT_SHARE * target_s and covered:
-        told = f"{key} is {timeout_s:g} s of the {target_s:g} s promised: little is left to catch up"
+        told = f"{says} {timeout_s:g} s of the {target_s:g} s promised: little is left to catch up"
         yield Concern(where, told, fix, serious=False)
 
 
@@ -236,17 +235,17 @@ def _batches(job: JobSettings, path: str) -> Iterator[Concern]:
     if 2 * job.trigger_s >= target_s:
         yield Concern(
             f"{path}.trigger_s",
-            f"trigger_s is {job.trigger_s:g} s: the batch that was lost and the next one take longer than "
+            f"is {job.trigger_s:g} s: the batch that was lost and the next one take longer than "
             f"the {target_s:g} s promised",
             f"trigger_s below {target_s / 4:g}, or a longer recovery_target_s",
         )
     if job.max_lag_s is not None and job.max_lag_s >= target_s:
-        told = f"max_lag_s is {job.max_lag_s:g} s: a job that far behind has broken its promise already"
+        told = f"is {job.max_lag_s:g} s: a job that far behind has broken its promise already"
         yield Concern(f"{path}.max_lag_s", told, f"max_lag_s below {target_s:g}", serious=False)
     if job.max_offsets_per_trigger is None:
         yield Concern(
             f"{path}.max_offsets_per_trigger",
-            "max_offsets_per_trigger is not set: the first batch after a failure is one giant batch",
+            "is not set: the first batch after a failure is one giant batch",
             "max_offsets_per_trigger = a few batches' worth of records",
             serious=False,
         )
@@ -262,7 +261,7 @@ def default_state_partitions(
     enough = source * math.ceil(job.scale_out_max / source)
     yield Concern(
         f"{path}.state_partitions",
-        "state_partitions is not set: a job with aggregations or joins runs Spark's 200 state tasks in every "
+        "is not set: a job with aggregations or joins runs Spark's 200 state tasks in every "
         f"batch, on at most {job.scale_out_max} executors (300 records/s were measured on three), and its "
         "first checkpoint fixes that number",
         f"state_partitions = {enough} before the first start",

@@ -264,7 +264,7 @@ state_partitions = 12
     ("old", "new", "path", "told"),
     [
         ("", "", None, ""),
-        ('"job.py"', '"jobs.py"', "script", "there is no jobs.py"),
+        ('"job.py"', '"jobs.py"', "script", "is jobs.py, which is not there"),
         ('"{checkpoint}", ', "", "args", "lacks {checkpoint}"),
         ('"{input_topic}"', '"--in={input:events}"', None, ""),
         ('"{input_topic}", "{output_topic}", ', "", "args", "lacks {input_topic}, {output_topic}"),

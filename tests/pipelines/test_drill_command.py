@@ -324,7 +324,7 @@ class TestCheck:
     def test_a_script_that_is_not_there(self, project):
         script = TOML.replace('build = "profiling_jobs.jobs.enrichment:build"', SCRIPT)
         (project / "headroom.toml").write_text(script)
-        assert "there is no my_job.py" in headroom("check").output
+        assert "is my_job.py, which is not there" in headroom("check").output
         (project / "my_job.py").touch()
         assert headroom("check").exit_code == 0
 

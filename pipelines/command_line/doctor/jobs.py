@@ -22,7 +22,12 @@ def promises(around: Surroundings) -> list[Finding]:
         mine = [
             *attached(name, job, around),
             *(
-                Finding(f"job {name}", "problem" if one.serious else "warning", one.problem, one.fix)
+                Finding(
+                    f"job {name}",
+                    "problem" if one.serious else "warning",
+                    f"{one.path.rpartition('.')[2]} {one.problem}",
+                    one.fix,
+                )
                 for one in concerns(name, around.settings, folder=around.root)
             ),
             *_too_long_down(name, job, around),
