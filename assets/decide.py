@@ -6,10 +6,11 @@ from typing import Any
 import dagster as dg
 
 from models.ports import Store
+from profiling_jobs.orders import Json, Server
 
 from . import plots
 from .metadata import Shown, number, of_evaluation, of_input, of_query, picture
-from .orders import Desk, Json, asked
+from .orders import dagster_failures
 from .partitions import JOBS
 
 GROUP = "decide"
@@ -24,7 +25,7 @@ MODELS = ("workload_model", "capacity_model", "latency_model", "recovery_model")
 
 @dg.asset(group_name=GROUP, partitions_def=JOBS, deps=MODELS)
 def decision(
-    context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk], store: dg.ResourceParam[Store]
+    context: dg.AssetExecutionContext, server: dg.ResourceParam[Server], store: dg.ResourceParam[Store]
 ) -> dg.MaterializeResult:
     """The size that keeps the promise for the load to come. One evaluation per interval, however often asked.
 
@@ -32,7 +33,8 @@ def decision(
     has to change: that is the timeline of this asset.
     """
     job = context.partition_key
-    evaluation = asked(lambda: desk.evaluate(job))
+    with dagster_failures():
+        evaluation = server.evaluate(job)
     metadata = of_evaluation(evaluation)
     metadata["sizes"] = dg.MetadataValue.md(table(evaluation))
     known = [each for _, each in store.evaluations(job, limit=SHOWN)]

@@ -7,9 +7,10 @@ import dagster as dg
 from pydantic import Field
 
 from models.quantities import FAILURE_KINDS, Misuse
+from profiling_jobs.orders import Json, Server
 
 from .metadata import Shown, figures
-from .orders import Desk, Json, ordered
+from .orders import ordered
 from .partitions import JOBS, KEY, POINTS, ByJob, Point, of_fact
 
 GROUP = "profile"
@@ -24,7 +25,9 @@ POOL = "profiling-cluster"
     pool=POOL,
     kinds={"spark"},
 )
-def profiling_points(context: dg.AssetExecutionContext, desk: dg.ResourceParam[Desk]) -> dg.MaterializeResult:
+def profiling_points(
+    context: dg.AssetExecutionContext, server: dg.ResourceParam[Server]
+) -> dg.MaterializeResult:
     """Whether a copy of the job sustains one rate at one size. A run of a single point probes it again.
 
     The job `profile` runs the whole search: it adds a partition for every point it asks for, and materialises
@@ -34,7 +37,7 @@ def profiling_points(context: dg.AssetExecutionContext, desk: dg.ResourceParam[D
         point = Point.of(context.partition_key)
     except Misuse as wrong:
         raise dg.Failure(description=str(wrong), allow_retries=False) from wrong
-    found = ordered(context, desk, "probe", point.job, scale_out=point.scale_out, rate_rps=point.rate_rps)
+    found = ordered(context, server, "probe", point.job, scale_out=point.scale_out, rate_rps=point.rate_rps)
     return dg.MaterializeResult(metadata=of_fact(found))
 
 
@@ -58,11 +61,11 @@ class Drills(dg.Config):
 
 @dg.asset(group_name=GROUP, partitions_def=JOBS, deps=["recording"], pool=POOL, kinds={"spark"})
 def failure_drills(
-    context: dg.AssetExecutionContext, config: Drills, desk: dg.ResourceParam[Desk]
+    context: dg.AssetExecutionContext, config: Drills, server: dg.ResourceParam[Server]
 ) -> dg.MaterializeResult:
     """Failures caused on purpose, on a copy of the job: downtime and recovery, beside what was predicted."""
     found = ordered(
-        context, desk, "drill", context.partition_key, kinds=config.kinds, scale_outs=config.scale_outs,
+        context, server, "drill", context.partition_key, kinds=config.kinds, scale_outs=config.scale_outs,
         rates_rps=config.rates_rps, repeats=config.repeats, budget_executor_s=config.budget_executor_s,
         live=config.live or None, by_itself=config.by_itself or None,
     )  # fmt: skip

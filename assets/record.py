@@ -8,10 +8,11 @@ from pydantic import Field
 
 from models.ports import Store
 from models.quantities import Unknown
+from profiling_jobs.orders import Server
 from profiling_jobs.training import training_data
 
 from .metadata import figures
-from .orders import Desk, ordered
+from .orders import ordered
 from .partitions import JOBS
 
 GROUP = "record"
@@ -39,11 +40,11 @@ class Recording(dg.Config):
 
 @dg.asset(group_name=GROUP, partitions_def=JOBS, deps=[input_topics], kinds={"spark", "parquet"})
 def recording(
-    context: dg.AssetExecutionContext, config: Recording, desk: dg.ResourceParam[Desk]
+    context: dg.AssetExecutionContext, config: Recording, server: dg.ResourceParam[Server]
 ) -> dg.MaterializeResult:
     """Events of the live input as Parquet, for profiling copies to read; no consumer group is touched."""
     found = ordered(
-        context, desk, "record", context.partition_key, seconds=config.seconds, max_bytes=config.max_bytes
+        context, server, "record", context.partition_key, seconds=config.seconds, max_bytes=config.max_bytes
     )
     each = found["recordings"].values()
     return dg.MaterializeResult(

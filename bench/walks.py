@@ -43,7 +43,7 @@ from models.quantities import Unknown
 from pipelines.demo.scenes import JOB, SIMULATED
 from pipelines.environments.base import World, opened
 from pipelines.orchestration import modelling
-from pipelines.server.in_process import HereDesk
+from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
 from pipelines.settings.schema import Settings
 from profiling_jobs.control_loop.evaluation import evaluate
@@ -134,7 +134,7 @@ class Round:
     """One job from its launch to a decision."""
 
     world: World
-    desk: HereDesk
+    server: InProcessServer
     settings: Settings
     folder: Path
     walks: dict[str, Walk] = field(default_factory=lambda: {name: Walk() for name in TARGETS})
@@ -159,7 +159,7 @@ class Round:
         self.ticks(2)
         source.set_rate(AFTER_RPS)
         now_s = self.next_interval()
-        settings, loop = self.desk.control_settings(JOB), self.desk.loop
+        settings, loop = self.server.context.control_settings(JOB), self.server.context.loop
         with traced(self.walks["tick"]), self.world.taking_part():
             found = evaluate(JOB, settings=settings, loop=loop, now_s=now_s)
         assert "verdicts" in found.decision, found.reason
@@ -173,16 +173,16 @@ class Round:
     def ticks(self, count: int) -> None:
         for _ in range(count):
             self.next_interval()
-            self.desk.evaluate(JOB)
+            self.server.evaluate(JOB)
 
     def order(self, what: str, *, walk: Walk | None = None, **details: Any) -> None:
         if walk is not None:
             threading.setprofile(lambda *event: sys.setprofile(walk.seen))  # type: ignore[union-attr]
         try:
-            id = self.desk.begin(what, JOB, **details)
+            id = self.server.begin(what, JOB, **details)
         finally:
             threading.setprofile(None)  # type: ignore[arg-type]
-        while (now := self.desk.order(id))["state"] == "running":
+        while (now := self.server.order(id))["state"] == "running":
             time.sleep(POLL_S)
         assert now["state"] == "done", now["error"]
 
@@ -201,8 +201,8 @@ def walks() -> Mapping[str, Walk]:
     for _ in range(2):  # the first one only warms up
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with opened(settings, folder) as world, HereDesk(world, settings, folder) as desk:
-                one = Round(world, desk, settings, folder)
+            with opened(settings, folder) as world, InProcessServer(world, settings, folder) as server:
+                one = Round(world, server, settings, folder)
                 one.run()
     return one.walks
 

@@ -6,6 +6,9 @@ A message ends with the fix. Adapters chain the cause with `from`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class HeadroomError(Exception):
     """Anything Headroom says to a person. Shown as one sentence, never as a traceback."""
@@ -25,3 +28,21 @@ class Misconfigured(HeadroomError):
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(f"{setting}: {problem}")
         self.setting = setting
+
+
+def error_to_json(error: BaseException) -> dict[str, str]:
+    """An error as it is passed between processes; one that is not ours is NotReady with its class."""
+    if isinstance(error, Misconfigured):
+        problem = str(error).removeprefix(f"{error.setting}: ")
+        return {"kind": "Misconfigured", "setting": error.setting, "message": problem}
+    if isinstance(error, HeadroomError):
+        return {"kind": "Unsafe" if isinstance(error, Unsafe) else "NotReady", "message": str(error)}
+    return {"kind": "NotReady", "message": f"{type(error).__name__}: {error}"[:2000]}
+
+
+def error_from_json(data: Mapping[str, Any]) -> HeadroomError:
+    """The error that was passed."""
+    message = str(data.get("message", "no reason given"))
+    if data.get("kind") == "Misconfigured":
+        return Misconfigured(str(data.get("setting", "")), message)
+    return Unsafe(message) if data.get("kind") == "Unsafe" else NotReady(message)

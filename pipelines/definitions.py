@@ -22,7 +22,7 @@ from models.errors import Misconfigured
 from .orchestration import sensors
 from .orchestration.jobs import all_jobs
 from .orchestration.modelling import ModellingResource
-from .orchestration.resources import DeskResource, RefusingIOManager, StoreResource
+from .orchestration.resources import RefusingIOManager, ServerResource, StoreResource
 from .orchestration.schedules import schedules
 from .settings import loading
 from .settings.schema import JobSettings
@@ -52,7 +52,7 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
         ],
         schedules=come_round,
         resources={
-            "desk": DeskResource(folder=where),
+            "server": ServerResource(folder=where),
             "store": StoreResource(folder=where),
             "modelling": ModellingResource(
                 file=str(file.absolute()), folder=where, page=environment.get("HEADROOM_PAGE", "")

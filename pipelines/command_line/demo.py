@@ -15,7 +15,7 @@ from models.errors import HeadroomError, Unsafe
 
 from ..demo.scenes import SCENES, Scene
 from ..processes import owner
-from ..server.serving import Office, Say, served
+from ..server.serving import Say, Service, open_service
 from ..settings import loading
 
 MARK = "# Written by `headroom demo`"
@@ -63,8 +63,8 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
     with owner.interruptible(say), ExitStack() as stack:
         began_s = time.monotonic()
         since_s = time.time() - scene.head_start_s
-        office = stack.enter_context(
-            served(
+        service = stack.enter_context(
+            open_service(
                 settings,
                 file=file,
                 folder=place / ".headroom",
@@ -73,18 +73,18 @@ def command(deployment: str, keep: bool, folder: Path | None, pages: bool, as_js
                 since_s=since_s,
             )
         )
-        applied = _performed(office, scene, stack, began_s, keep=keep, pages=pages, as_json=as_json, say=say)
+        applied = _performed(service, scene, stack, began_s, keep=keep, pages=pages, as_json=as_json, say=say)
         if keep:
             say("everything runs on; Ctrl-C ends it")
             while True:
                 time.sleep(1.0)
-                office.pages.watch()
+                service.pages.watch()
     if not applied:
         raise click.exceptions.Exit(1)
 
 
 def _performed(
-    office: Office,
+    service: Service,
     scene: Scene,
     stack: ExitStack,
     began_s: float,
@@ -99,35 +99,35 @@ def _performed(
     from ..orchestration.runs import Runs
 
     if pages:
-        office.pages.start(daemon=False)
-        office.pages.prepared()
+        service.pages.start(daemon=False)
+        service.pages.prepared()
     else:
-        office.pages.prepare_home()
-    environment = office.pages.environment()
+        service.pages.prepare_home()
+    environment = service.pages.environment()
     runs = Runs(
-        office.pages.home,
-        file=office.file,
-        folder=office.folder,
+        service.pages.home,
+        file=service.file,
+        folder=service.folder,
         environment=environment,
-        code_port=office.pages.code_port,
+        code_port=service.pages.code_port,
     )
     stack.callback(runs.close)
     terminal = sys.stdout.isatty() and not as_json
     with shown(say, terminal=terminal) as show:
-        demo = Demo(office, runs, scene, show, seconds=time.monotonic)
+        demo = Demo(service, runs, scene, show, seconds=time.monotonic)
         stack.callback(demo.close)
         outcome = demo.run()
-    if keep and office.world.pace is not None:
-        demo.pilot.acts = True
-        office.world.pace.catch_up()
+    if keep and service.environment.pace is not None:
+        demo.evaluator.acts = True
+        service.environment.pace.catch_up()
     lines = summary(outcome)
     if pages:
         with suppress(HeadroomError):  # what was found is worth more than where to look at it
-            lines += where_to_click(office.pages.wait())
-    lines.append(what_to_type(office.file.parent))
+            lines += where_to_click(service.pages.wait())
+    lines.append(what_to_type(service.file.parent))
     took = time.monotonic() - began_s
     if as_json:
-        where = office.pages.addresses.to_json() if pages else {}
+        where = service.pages.addresses.to_json() if pages else {}
         found = outcome.to_json() | {"addresses": where, "seconds": round(took, 1)}
         click.echo(json.dumps(found))
     else:
@@ -136,8 +136,8 @@ def _performed(
             click.echo(line)
         click.echo(f"\nin {took:.0f} s" + ("" if keep else "; KEEP=1 (or --keep) leaves the pages open"))
     if keep and pages:
-        demo.pilot.hand_over()
-        office.pages.start()
+        demo.evaluator.hand_over()
+        service.pages.start()
     return outcome.applied
 
 

@@ -17,7 +17,7 @@ from models.ports import Directive
 from models.quantities import executors, lasting
 
 from ..processes import owner
-from ..server.client import DeskClient
+from ..server.client import Client
 from ..settings import times
 from . import page, stored_job
 from .stored_job import LATE_TICKS, StoredJob
@@ -238,7 +238,7 @@ def _unevaluated(there: StoredJob, folder: Path) -> str:
     if not there.owner or there.owner == stored_job.SILENT:
         return f"nothing is running that evaluates; it takes effect when there is: {there.remedy}"
     try:
-        jobs = DeskClient(folder).status()["jobs"]
+        jobs = Client(folder).status()["jobs"]
     except HeadroomError:  # it may be starting, or busy
         return ""
     if there.name not in jobs:

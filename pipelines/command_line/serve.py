@@ -12,10 +12,10 @@ import click
 
 from models.errors import HeadroomError
 from models.quantities import Unknown
+from profiling_jobs.orders import run_order
 
 from ..processes import owner
-from ..server.protocol import carried_out
-from ..server.serving import Office, Say, served
+from ..server.serving import Say, Service, open_service
 from ..settings import loading
 from . import stored_job
 
@@ -66,54 +66,54 @@ def command(
 
     with owner.interruptible(say), ExitStack() as stack:
         command_line = "headroom serve" if pages else stored_job.SILENT
-        office = stack.enter_context(
-            served(settings, file=file, folder=folder, say=say, command=command_line)
+        service = stack.enter_context(
+            open_service(settings, file=file, folder=folder, say=say, command=command_line)
         )
         if pages:
-            office.pages.start()
+            service.pages.start()
         else:
             say("without Dagster's daemon nothing is evaluated or decided: jobs only run, and are measured")
-        if office.world.flow is not None:
+        if service.environment.flow is not None:
             from ..environments.simulated.environment import SimulatedLoad, Wave, of_every_job
 
             say("the input is made up: a wave of an hour around 800 records/s in every topic")
-            stack.enter_context(SimulatedLoad(office.world, of_every_job(settings, Wave())))
+            stack.enter_context(SimulatedLoad(service.environment, of_every_job(settings, Wave())))
         for name in jobs:
-            _launch(office, name, say=say)
-        _tell(office, pages=pages, as_json=as_json, say=say)
+            _launch(service, name, say=say)
+        _tell(service, pages=pages, as_json=as_json, say=say)
         while True:
             time.sleep(LOOK_S)
-            office.desk.file.refresh()
+            service.server.context.file.refresh()
             if pages:
-                office.pages.watch()
+                service.pages.watch()
 
 
-def _launch(office: Office, name: str, *, say: Say) -> None:
+def _launch(service: Service, name: str, *, say: Say) -> None:
     try:
-        carried_out(office.desk, "launch", name, say=say)
+        run_order(service.server, "launch", name, say=say)
     except HeadroomError as error:  # the others, and the pages that show what is wrong, are still wanted
         say(f"{name} was not started: {error}")
 
 
-def _tell(office: Office, *, pages: bool, as_json: bool, say: Say) -> None:
+def _tell(service: Service, *, pages: bool, as_json: bool, say: Say) -> None:
     found = None
     if pages:
         try:
-            found = office.pages.wait()
+            found = service.pages.wait()
         except HeadroomError as error:  # the jobs run, and it is looked after
             say(f"{error}; jobs run, Dagster is tried again, without it nothing is evaluated or decided")
     if as_json:
-        addresses = {"kafka": office.world.brokers} if office.world.brokers else {}
+        addresses = {"kafka": service.environment.brokers} if service.environment.brokers else {}
         addresses |= {} if found is None else found.to_json()
-        _printed(json.dumps({"schema": 1, "folder": str(office.folder), "pid": os.getpid(), **addresses}))
+        _printed(json.dumps({"schema": 1, "folder": str(service.folder), "pid": os.getpid(), **addresses}))
         return
-    if office.world.brokers:
-        say(f"Kafka:   {office.world.brokers}")
+    if service.environment.brokers:
+        say(f"Kafka:   {service.environment.brokers}")
     if found is not None:
         say(f"Dagster: {found.dagster}")
         if not isinstance(found.mlflow, Unknown):
             say(f"MLflow:  {found.mlflow}")
-    say(f"serving {', '.join(sorted(office.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")
+    say(f"serving {', '.join(sorted(service.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")
 
 
 def _printed(line: str, *, err: bool = False) -> None:

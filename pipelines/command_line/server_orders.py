@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from models.errors import HeadroomError, NotReady
+from profiling_jobs import orders
+from profiling_jobs.orders import POLL_S, Json, Server
 
 from ..environments.local.records import Records
 from ..processes import owner
-from ..server import protocol
-from ..server.client import START_IT, DeskClient
-from ..server.protocol import POLL_S, Desk, Json
+from ..server.client import NO_SERVER, Client
 from ..settings import job_plans, loading
 from ..settings.schema import Settings
 from . import stored_job
@@ -41,14 +41,14 @@ def checked(what: str, job: str, *, file: Path, live: bool = False) -> Settings:
     return settings
 
 
-def carried_out(what: str, job: str, *, file: Path, folder: Path) -> Mapping[str, Any]:
+def run_order(what: str, job: str, *, file: Path, folder: Path) -> Mapping[str, Any]:
     """Give the order, print on standard error how it gets on, and wait for its end. Ctrl-C cancels it."""
     if what == "stop" and _was_launched(job, folder):
         loading.load(file, environment=os.environ)
         owner.exit_on_signals()
     else:
         checked(what, job, file=file)
-    return protocol.carried_out(DeskClient(folder), what, job, say=lambda line: click.echo(line, err=True))
+    return orders.run_order(Client(folder), what, job, say=lambda line: click.echo(line, err=True))
 
 
 def _was_launched(job: str, folder: Path) -> bool:
@@ -109,21 +109,26 @@ def shown(name: str) -> Iterator[Show]:
 def need_server(folder: Path) -> None:
     """NotReady where no server owns the folder."""
     if owner.holder(folder) is None:
-        raise NotReady(f"nobody owns {folder} now: {START_IT}")
+        raise NotReady(NO_SERVER.format(folder))
 
 
 @contextmanager
-def server(settings: Settings, folder: Path, *, say: Callable[[str], None], own: bool) -> Iterator[Desk]:
+def open_server(
+    settings: Settings, folder: Path, *, say: Callable[[str], None], own: bool
+) -> Iterator[Server]:
     """The server that owns the folder. Where none runs: one of our own with `own`, otherwise NotReady."""
     if owner.holder(folder) is not None:
-        yield DeskClient(folder)
+        yield Client(folder)
         return
     if not own:
         need_server(folder)
     from ..environments.base import opened
-    from ..server.in_process import HereDesk
+    from ..server.in_process import InProcessServer
 
-    with opened(settings, folder, say=say) as world, closing(HereDesk(world, settings, folder)) as here:
+    with (
+        opened(settings, folder, say=say) as world,
+        closing(InProcessServer(world, settings, folder)) as here,
+    ):
         yield here
 
 
@@ -184,16 +189,16 @@ def in_a_run(
     run_id = str(uuid.uuid4())
     with (
         shown(what) as show,
-        server(settings, folder, say=show.say, own=own) as desk,
+        open_server(settings, folder, say=show.say, own=own) as server,
         runs(file, folder) as there,
     ):
-        watched = Watched(desk, say=show.say, seen=show.seen)
+        watched = Watched(server, say=show.say, seen=show.seen)
         show.say(f"{what} of {job}: run {page_of(folder, run_id)}")
         config = {"ops": {asset: {"config": given}}}
         try:
-            _, problem = there.attempt(what, job, config=config, resources={"desk": watched}, run_id=run_id)
+            _, problem = there.attempt(what, job, config=config, resources={"server": watched}, run_id=run_id)
         except (KeyboardInterrupt, SystemExit):
-            show.say(_interrupted(desk, watched.order_id, what, cancelled))
+            show.say(_interrupted(server, watched.order_id, what, cancelled))
             raise
     if watched.problem is not None:
         raise watched.problem
@@ -202,7 +207,7 @@ def in_a_run(
     return watched.result, problem
 
 
-def _interrupted(server: Desk, order_id: str, what: str, cancelled: str) -> str:
+def _interrupted(server: Server, order_id: str, what: str, cancelled: str) -> str:
     """Whether the order of a command that was interrupted goes on."""
     if not order_id:
         return f"interrupted before the {what} was begun"

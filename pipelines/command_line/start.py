@@ -25,7 +25,7 @@ def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     Exit code 0: it runs, from now on or from before.
     Exit code 2: it could not be started.
     """
-    found = server_orders.carried_out("launch", job, file=file, folder=folder)
+    found = server_orders.run_order("launch", job, file=file, folder=folder)
     size = found["scale_out"]
     said = f"{job} runs with {executors(size)}" if found["launched"] else f"{job} was {found['state']} before"
     server_orders.answer(job, found, said=said, as_json=as_json)

@@ -25,7 +25,7 @@ from profiling_jobs.explain.wording import brief_s, verdict_on
 from ..environments.base import STORE
 from ..integrations.sqlite_store import SqliteStore
 from ..processes import owner
-from ..server.client import START_IT, DeskClient
+from ..server.client import START_IT, Client
 from ..settings import loading, times
 from . import page, stored_job
 
@@ -99,7 +99,7 @@ def _server(folder: Path) -> tuple[Mapping[str, Any], str]:
     if owner.holder(folder) is None:
         return {}, f"nobody owns {folder} now, nothing is evaluated: {START_IT}"
     try:
-        return DeskClient(folder, answer_s=5.0).status(), ""
+        return Client(folder, answer_s=5.0).status(), ""
     except HeadroomError as error:
         return {}, str(error)
 

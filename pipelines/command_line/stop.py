@@ -24,6 +24,6 @@ def command(job: str, file: Path, folder: Path, as_json: bool) -> None:
     Exit code 0: it does not run, from now on or from before.
     Exit code 2: it could not be stopped.
     """
-    found = server_orders.carried_out("stop", job, file=file, folder=folder)
+    found = server_orders.run_order("stop", job, file=file, folder=folder)
     said = f"{job} is stopped" if found["stopped"] else f"{job} did not run"
     server_orders.answer(job, found, said=said, as_json=as_json)

@@ -24,13 +24,13 @@ from typing import Any, Protocol
 from models.errors import HeadroomError, NotReady
 from models.ports import Store
 from models.quantities import Unknown, executors
+from profiling_jobs.orders import Json, run_order
 from profiling_jobs.training.model_documents import KINDS
 
 from ..orchestration.runs import Runs
 from ..server.drills import finite
-from ..server.evaluator import Pilot
-from ..server.protocol import Json, carried_out
-from ..server.serving import Office
+from ..server.serving import Service
+from .evaluator import Evaluator
 from .scenes import JOB, Scene
 
 STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
@@ -79,21 +79,23 @@ class Demo:
     """One run of the demo."""
 
     def __init__(
-        self, office: Office, runs: Runs, scene: Scene, show: Show, *, seconds: Callable[[], float]
+        self, service: Service, runs: Runs, scene: Scene, show: Show, *, seconds: Callable[[], float]
     ) -> None:
         """`seconds`: real time, for what each stage took."""
-        self._office, self._runs, self._scene, self._show = office, runs, scene, show
+        self._service, self._runs, self._scene, self._show = service, runs, scene, show
         self._seconds = seconds
-        self._job = office.settings.jobs[JOB]
+        self._job = service.settings.jobs[JOB]
         self._took: dict[str, float] = {}
         self.stages = tuple(name for name in STAGES if scene.proved or name != "prove")
         self.outcome = Outcome(
-            office.world.kind,
+            service.environment.kind,
             promise={"target_s": self._job.recovery_target_s, "confidence": self._job.confidence},
             took_s=self._took,
         )
-        self._timeline = _Timeline(runs, office.world.store)
-        self.pilot = Pilot(office, JOB, interval_s=self._job.evaluation_interval_s, seen=self._timeline.put)
+        self._timeline = _Timeline(runs, service.environment.store)
+        self.evaluator = Evaluator(
+            service, JOB, interval_s=self._job.evaluation_interval_s, seen=self._timeline.put
+        )
 
     def run(self) -> Outcome:
         """All stages, from the start of the job to the proof."""
@@ -105,7 +107,7 @@ class Demo:
 
     def close(self) -> None:
         """Stop evaluating and reporting."""
-        self.pilot.close()
+        self.evaluator.close()
         self._timeline.close()
 
     # -------------------------------------------------------------------------------------------- stages
@@ -113,19 +115,19 @@ class Demo:
     def _start(self) -> None:
         scene = self._scene
         self._stage("start", f"start {JOB} with {executors(self._job.scale_out)}")
-        carried_out(self._office.desk, "launch", JOB, say=self._show.say)
+        run_order(self._service.server, "launch", JOB, say=self._show.say)
         self._paced(scene.speed)
-        self.pilot.load(scene.before_rps)
-        self.pilot.start()
+        self.evaluator.load(scene.before_rps)
+        self.evaluator.start()
         for number in range(scene.ticks_before):
             self._show.progress(number / scene.ticks_before, "it runs, and is evaluated at every interval")
-            self.pilot.next_tick()
+            self.evaluator.next_tick()
         for _ in range(scene.most_ticks):  # the source takes as long to start as the job
-            seen = (self.pilot.newest.get("observation") or {}).get("arrival_rps")
+            seen = (self.evaluator.newest.get("observation") or {}).get("arrival_rps")
             if isinstance(seen, int | float) and seen > ARRIVES_SHARE * scene.before_rps:
                 break
             self._show.progress(None, "waiting for its input")
-            self.pilot.next_tick()
+            self.evaluator.next_tick()
         self._show.done(f"it runs under about {scene.before_rps:,.0f} records/s: {self._reason()}")
 
     def _record(self) -> None:
@@ -163,7 +165,7 @@ class Demo:
             found = {}
         for name, metadata in sorted(found.items()):
             self._show.say(f"{name}: {metadata.get('said', '')}")
-        champions = self._office.desk.champions.champions(JOB)
+        champions = self._service.server.context.champions.champions(JOB)
         self.outcome.models = {
             kind: {
                 "version": version,
@@ -184,9 +186,9 @@ class Demo:
     def _decide(self) -> None:
         scene = self._scene
         self._stage("decide", f"the load rises to {scene.after_rps:,.0f} records/s")
-        self.pilot.load(scene.after_rps, ramp_s=scene.ramp_s)
+        self.evaluator.load(scene.after_rps, ramp_s=scene.ramp_s)
         for _ in range(scene.most_ticks):
-            now = self.pilot.next_tick()
+            now = self.evaluator.next_tick()
             self._show.progress(None, self._reason())
             if now.get("apply"):
                 self._show.done(str(now["apply"]["reason"]))
@@ -197,19 +199,19 @@ class Demo:
         self._stage("apply", "carry out the decision, and verify it")
         quiet = 0
         for _ in range(self._scene.most_ticks):
-            now = self.pilot.newest
+            now = self.evaluator.newest
             if now.get("apply"):
                 self._carry_out()
                 quiet = 0
-            quiet = quiet + 1 if _settled(now) and self.pilot.load_is_steady else 0
+            quiet = quiet + 1 if _settled(now) and self.evaluator.load_is_steady else 0
             if quiet >= QUIET_TICKS:
                 break
-            now = self.pilot.next_tick()
+            now = self.evaluator.next_tick()
             self._show.progress(None, self._reason())
-        self.pilot.acts = True
+        self.evaluator.acts = True
         self._run("optimization")  # once more, with nothing to do: the picture of all decisions
-        self.outcome.evaluation = self.pilot.decided
-        size = self.pilot.newest.get("scale_out")
+        self.outcome.evaluation = self.evaluator.decided
+        size = self.evaluator.newest.get("scale_out")
         if isinstance(size, int):
             self.outcome.headroom = self._headroom(size)
         stands = executors(size) if isinstance(size, int) else "an unknown size"
@@ -218,7 +220,7 @@ class Demo:
     def _prove(self) -> None:
         self._stage("prove", "cause the same failures again, which no model has seen")
         self._paced(self._scene.speed)
-        size = self.pilot.newest.get("scale_out")
+        size = self.evaluator.newest.get("scale_out")
         if not isinstance(size, int):
             raise NotReady(f"the size of {JOB} is not known: {size}")
         self._drilled({"scale_outs": [size], "rates_rps": [self._scene.after_rps]})
@@ -234,11 +236,11 @@ class Demo:
         self._show.done(f"{kept} of {len(rows)} recovered within {self._job.recovery_target_s:.0f} s")
 
     def _carry_out(self) -> None:
-        wanted = self.pilot.newest
+        wanted = self.evaluator.newest
         self._run("optimization")  # in a later interval perhaps, which decides anew
         found = self._newest("apply")
         epoch, at_s = found["details"]["epoch"], wanted["at_s"]
-        since = [one for _, one in self._office.world.store.evaluations(JOB, since_s=at_s)]
+        since = [one for _, one in self._service.environment.store.evaluations(JOB, since_s=at_s)]
         made = (one for one in since if (one.get("apply") or {}).get("epoch") == epoch)
         ordered = next(made, wanted)
         why = (ordered.get("apply") or {}).get("reason", "")
@@ -246,9 +248,9 @@ class Demo:
         self._show.say(str(found["result"]["reason"]))
 
     def _headroom(self, size: int) -> Mapping[str, Any]:
-        capacity = self._office.desk.champions.champions(JOB).capacity
+        capacity = self._service.server.context.champions.champions(JOB).capacity
         sustained = capacity if isinstance(capacity, Unknown) else capacity.predict(size)
-        peak = (self.pilot.newest.get("forecast") or {}).get("peak") or {}
+        peak = (self.evaluator.newest.get("forecast") or {}).get("peak") or {}
         if isinstance(sustained, Unknown) or peak.get("mid") is None:
             return {"unknown": sustained.reason if isinstance(sustained, Unknown) else "there is no forecast"}
         return {"scale_out": size, "sustained_rps": vars(sustained), "forecast_rps": peak["mid"]}
@@ -258,22 +260,22 @@ class Demo:
 
     def _run(self, name: str, config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """A run of Dagster's, whose order is shown as it goes."""
-        with _shown(self._office, self._show):
+        with _shown(self._service, self._show):
             return self._runs.job(name, JOB, config=config)
 
     def _newest(self, what: str) -> Json:
-        orders = [one for one in self._office.desk.orders() if one["what"] == what]
+        orders = [one for one in self._service.server.orders() if one["what"] == what]
         if not orders:
             raise NotReady(f"no order of the kind '{what}' was given")
-        return self._office.desk.order(orders[-1]["id"])
+        return self._service.server.order(orders[-1]["id"])
 
     def _reason(self) -> str:
-        instruction = self.pilot.newest.get("instruction") or {}
+        instruction = self.evaluator.newest.get("instruction") or {}
         return str(instruction.get("reason", ""))
 
     def _paced(self, speed: float) -> None:
-        if self._office.world.pace is not None:
-            self._office.world.pace.set(speed)
+        if self._service.environment.pace is not None:
+            self._service.environment.pace.set(speed)
 
 
 class _Timeline:
@@ -314,15 +316,15 @@ def _settled(evaluation: Json) -> bool:
 
 
 @contextmanager
-def _shown(office: Office, show: Show, *, every_s: float = 0.3) -> Iterator[None]:
+def _shown(service: Service, show: Show, *, every_s: float = 0.3) -> Iterator[None]:
     """Show the lines of the orders that a run gives, while the run itself keeps this thread busy."""
     over = threading.Event()
-    before = {order["id"] for order in office.desk.orders()}
+    before = {order["id"] for order in service.server.orders()}
     read: dict[str, int] = {}
 
     def look() -> None:
-        for id in [order["id"] for order in office.desk.orders() if order["id"] not in before]:
-            now = office.desk.order(id, since=read.get(id, 0))
+        for id in [order["id"] for order in service.server.orders() if order["id"] not in before]:
+            now = service.server.order(id, since=read.get(id, 0))
             for line in now["lines"]:
                 show.say(str(line))
             read[id] = now["next"]

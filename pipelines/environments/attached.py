@@ -17,6 +17,7 @@ never launched, stopped, rescaled or hurt, and no deployment of ours may write w
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -207,10 +208,10 @@ class AttachedDeployments:
 
 
 class AttachedMetrics:
-    """The same metrics for all, but of other people's jobs nothing that only a driver could tell."""
+    """The same metrics for several threads, in turn; of attached jobs nothing that only a driver knows."""
 
     def __init__(self, metrics: Metrics, attached: Attached) -> None:
-        self._metrics, self._attached = metrics, attached
+        self._metrics, self._attached, self._turn = metrics, attached, threading.Lock()
 
     def sample(self, name: str) -> Sample:
         found = self.sample_all([name])[name]
@@ -220,7 +221,8 @@ class AttachedMetrics:
 
     def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
         """Several jobs at the same moment; what could not be sampled carries its error."""
-        found = dict(sampled(self._metrics, names))
+        with self._turn:
+            found = dict(sampled(self._metrics, names))
         for name in found.keys() & self._attached.jobs.keys():
             sample = found[name]
             if not isinstance(sample, HeadroomError):

@@ -15,10 +15,11 @@ from typing import Any
 import dagster as dg
 
 from assets.decide import MODELS
-from assets.orders import Desk, ordered
+from assets.orders import ordered
 from assets.partitions import Search
 from assets.profile import POOL
 from models.ports import Store
+from profiling_jobs.orders import Server
 
 OPTIMIZATION = "optimization"
 PROFILE = "profile"
@@ -38,7 +39,7 @@ class Profile(dg.Config):
 def search(
     context: dg.OpExecutionContext,
     config: Profile,
-    desk: dg.ResourceParam[Desk],
+    server: dg.ResourceParam[Server],
     store: dg.ResourceParam[Store],
 ) -> None:
     """Search the capacity of the job at several sizes, on copies of it; it goes on where it was interrupted.
@@ -48,7 +49,7 @@ def search(
     job = context.partition_key
     points = Search(context.instance, store, job)
     found = ordered(
-        context, desk, "profile", job, seen=points.seen,
+        context, server, "profile", job, seen=points.seen,
         scale_outs=config.scale_outs, budget_executor_s=config.budget_executor_s,
     )  # fmt: skip
     context.log.info(f"{points.end()} points of {job} are measured; {found['why_done']}")

@@ -1,33 +1,26 @@
-"""How does a run reach the owner, and what has been stored? The resources of the definitions.
+"""Resources of the Dagster definitions: the server, the store, and an I/O manager that refuses values.
 
-Everything is made when it is first asked for: importing the definitions opens nothing. A folder without an
-owner is no error here; it is said by the call that needs one.
-
-Where would an asset's value be put, if one returned any? Nowhere.
-
-Our data lives in stores of its own; what an asset returns is a `MaterializeResult`. Dagster's default writes
-a pickle of whatever is returned, and reads it again: here nothing is ever pickled, so a value is a mistake.
+Importing the definitions opens nothing. A folder without a server fails only the call that needs one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dagster as dg
 
-from models.errors import HeadroomError
-
-from ..server.protocol import Desk, Json, awaited, carried_out
+from models.errors import HeadroomError, error_from_json
+from profiling_jobs.orders import Json, Say, Seen, Server
 
 if TYPE_CHECKING:
     from models.ports import Store
 
 
 class RefusingIOManager(dg.IOManager):
-    """Refuses to keep values, and has none."""
+    """Refuses values: Dagster's default would write pickles; our data is kept in stores of its own."""
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """No value is kept."""
@@ -46,85 +39,57 @@ class RefusingIOManager(dg.IOManager):
         )
 
 
-class AtDesk:
-    """A desk whose orders can be waited for: what assets and sensors are given."""
+class Watched:
+    """A server for a Dagster run of this process: who started the run is shown the progress of its order."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
-    def evaluate(self, job: str) -> Json:
-        return self._desk.evaluate(job)
-
-    def status(self) -> Json:
-        return self._desk.status()
-
-    def cancel(self, id: str) -> None:
-        self._desk.cancel(id)
-
-    def carried_out(
-        self,
-        what: str,
-        job: str,
-        /,
-        *,
-        say: Callable[[str], None],
-        seen: Callable[[Json], None],
-        **details: Any,
-    ) -> Json:
-        return carried_out(self._desk, what, job, say=say, seen=seen, **details)
-
-
-class Watched(AtDesk):
-    """The same for a run of this process: what an order says is also shown to whoever started the run."""
-
-    def __init__(self, desk: Desk, *, say: Callable[[str], None], seen: Callable[[Json], None]) -> None:
-        super().__init__(desk)
-        self._say, self._seen = say, seen
+    def __init__(self, server: Server, *, say: Say, seen: Seen) -> None:
+        self._server, self._say, self._seen = server, say, seen
         self.order_id = ""
         self.result: Json | None = None
         self.problem: HeadroomError | None = None
 
-    def carried_out(
-        self,
-        what: str,
-        job: str,
-        /,
-        *,
-        say: Callable[[str], None],
-        seen: Callable[[Json], None],
-        **details: Any,
-    ) -> Json:
-        def also_say(line: str) -> None:
-            say(line)
-            self._say(line)
+    def evaluate(self, job: str) -> Json:
+        return self._server.evaluate(job)
 
-        def also_seen(order: Json) -> None:
-            seen(order)
-            self._seen(order)
+    def status(self) -> Json:
+        return self._server.status()
 
+    def cancel(self, id: str) -> None:
+        self._server.cancel(id)
+
+    def begin(self, what: str, job: str, /, **details: Any) -> str:
         try:
-            self.order_id = self._desk.begin(what, job, **details)
-            self.result = awaited(self._desk, self.order_id, say=also_say, seen=also_seen)
+            self.order_id = self._server.begin(what, job, **details)
         except HeadroomError as error:
             self.problem = error
             raise
-        return self.result
+        return self.order_id
+
+    def order(self, id: str, *, since: int = 0) -> Json:
+        now = self._server.order(id, since=since)
+        for line in now["lines"]:
+            self._say(line)
+        self._seen(now)
+        self.result = now["result"]
+        if now["error"] is not None:
+            self.problem = error_from_json(now["error"])
+        return now
 
 
-class DeskResource(dg.ConfigurableResource[AtDesk]):
-    """The desk of the process that owns `folder`, started with `headroom serve`."""
+class ServerResource(dg.ConfigurableResource["Server"]):
+    """The server that owns `folder`, started with `headroom serve`."""
 
     folder: str
 
-    def create_resource(self, context: dg.InitResourceContext) -> AtDesk:
-        """Nothing is asked yet."""
-        from ..server.client import DeskClient
+    def create_resource(self, context: dg.InitResourceContext) -> Server:
+        """The client; no call is made yet."""
+        from ..server.client import Client
 
-        return AtDesk(DeskClient(Path(self.folder)))
+        return Client(Path(self.folder))
 
 
 class StoreResource(dg.ConfigurableResource["Store"]):
-    """What has been measured, lived through and decided, in the same `folder`."""
+    """The store in the same `folder`."""
 
     folder: str
 

@@ -1,6 +1,6 @@
 """Runs of Dagster's jobs in this process, instead of in a process of their own.
 
-They use the definitions, the instance and the desk of every other run, and Dagster's pages show them under
+They use the definitions, the instance and the server of every other run, and Dagster's pages show them under
 their job like any other. What goes wrong is raised as one sentence.
 """
 

@@ -23,10 +23,11 @@ import dagster as dg
 
 from assets.decide import INTERVAL_TAG, observations, recent
 from assets.metadata import sentence
-from assets.orders import ORDER_TAG, Desk, Json
+from assets.orders import ORDER_TAG
 from models.errors import HeadroomError, NotReady
 from models.ports import Store
 from models.quantities import executors
+from profiling_jobs.orders import Json, Server
 
 from ..settings import time_windows
 from ..settings.schema import JobSettings
@@ -41,7 +42,7 @@ AUTOMATION_S = 30  # judgement: a refit is not urgent, and every look at it cost
 def tick(
     cursor: str | None,
     jobs: Jobs,
-    desk: Desk,
+    server: Server,
     *,
     now_s: float,
     before: Callable[[str], Sequence[Json]] = lambda job: (),
@@ -60,7 +61,7 @@ def tick(
             said.append(f"{job} waits for the next tick: this one has taken {MOST_S:.0f} s")
             continue
         try:
-            evaluation = desk.evaluate(job)
+            evaluation = server.evaluate(job)
         except HeadroomError as error:
             said.append(f"{job} was not evaluated: {error}")
             continue
@@ -174,13 +175,13 @@ def optimization_sensor(
         "nothing has to change, and a run of `optimization` when something must.",
     )
     def sensor(
-        context: dg.SensorEvaluationContext, desk: dg.ResourceParam[Desk], store: dg.ResourceParam[Store]
+        context: dg.SensorEvaluationContext, server: dg.ResourceParam[Server], store: dg.ResourceParam[Store]
     ) -> dg.SensorResult:
         if problem:
             return dg.SensorResult(skip_reason=problem)
         for line in left_out:
             context.log.warning(line)
-        found = tick(context.cursor, jobs, desk, now_s=time.time(), before=partial(recent, store))
+        found = tick(context.cursor, jobs, server, now_s=time.time(), before=partial(recent, store))
         for run in found.run_requests or ():
             context.log.info(f"{run.run_key}: {run.tags['headroom/why']}")
         if found.skip_reason:
@@ -209,7 +210,7 @@ def automation() -> dg.AutomationConditionSensorDefinition:
         )
 
 
-def put_right(run: dg.DagsterRun, desk: Desk) -> str:
+def put_right(run: dg.DagsterRun, server: Server) -> str:
     """What was done about a run that has ended badly.
 
     An order that it has left going on is given up: the owner then clears what was injected and stops the
@@ -220,9 +221,9 @@ def put_right(run: dg.DagsterRun, desk: Desk) -> str:
     order, job = run.tags.get(ORDER_TAG), run.tags.get("dagster/partition", "").partition("/")[0]
     try:
         if run.job_name == OPTIMIZATION:
-            done.append(f"{job}: {sentence(desk.evaluate(job))}")
+            done.append(f"{job}: {sentence(server.evaluate(job))}")
         elif order:
-            desk.cancel(order)
+            server.cancel(order)
             done.append(f"order {order} was given up: failures are cleared, copies are stopped")
     except NotReady as gone:
         done.append(f"nothing of it is going on any more: {gone}")
@@ -242,8 +243,10 @@ def after_runs() -> Sequence[dg.SensorDefinition]:
             minimum_interval_seconds=15,
             description="Gives up what the run has left going on: failures still injected, copies, changes.",
         )
-        def put_it_right(context: dg.RunStatusSensorContext, desk: dg.ResourceParam[Desk]) -> dg.SkipReason:
-            return dg.SkipReason(put_right(context.dagster_run, desk))
+        def put_it_right(
+            context: dg.RunStatusSensorContext, server: dg.ResourceParam[Server]
+        ) -> dg.SkipReason:
+            return dg.SkipReason(put_right(context.dagster_run, server))
 
         return put_it_right
 

@@ -1,7 +1,7 @@
-"""How does another process on this machine reach the owner's desk?
+"""The server over HTTP on loopback: `Listener` in the server's process, `Client` in others.
 
-HTTP on loopback, as a driver's control channel: `desk/address.json` says where, `desk/token` (mode 0600) is
-the key. Both go when the desk is closed; what a killed owner has left leads nowhere, and is told so.
+The protocol of a driver's control channel. `server/address.json` names the port, `server/token` (mode 0600)
+is the key; both are removed when the listener is closed.
 """
 
 from __future__ import annotations
@@ -17,61 +17,58 @@ from typing import Any
 from models.errors import NotReady
 from profiling_jobs.driver.channel import Caller, ControlServer, write_token
 from profiling_jobs.driver.launch_file import write_json
+from profiling_jobs.orders import Json, Server, ServerBusy
 
 from ..processes.owner import holder
-from .protocol import Desk, Json, Late
 
 ANSWER_S = 30.0  # judgement: a tick takes a tenth of a second, on a machine that is busy with a profile more
 START_IT = "start it with `headroom serve`"
+NO_SERVER = f"no server runs for {{}}: {START_IT}"
 
 
-class DeskServer:
-    """The owner's end: the desk, for every process that may read the folder."""
+class Listener:
+    """Answers every process that may read the folder."""
 
-    def __init__(self, desk: Desk, folder: Path) -> None:
-        self._folder = folder / "desk"
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._folder = folder / "server"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         token = secrets.token_hex(32)
         write_token(self._folder / "token", token)
 
-        def order(request: Json) -> Json:
-            return desk.order(str(request["id"]), since=int(request.get("since", 0)))
-
         def begin(request: Json) -> Json:
-            details = dict(request.get("details") or {})
-            return {"id": desk.begin(str(request["what"]), str(request["job"]), **details)}
+            return {"id": server.begin(request["what"], request["job"], **request.get("details", {}))}
 
         def cancel(request: Json) -> Json:
-            desk.cancel(str(request["id"]))
+            server.cancel(request["id"])
             return {}
 
         self._server = ControlServer(
             {
-                "evaluate": lambda request: desk.evaluate(str(request["job"])),
+                "evaluate": lambda request: server.evaluate(request["job"]),
                 "begin": begin,
-                "order": order,
+                "order": lambda request: server.order(request["id"], since=request.get("since", 0)),
                 "cancel": cancel,
-                "status": lambda request: desk.status(),
+                "status": lambda request: server.status(),
             },
             token=token,
         )
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Listen from now on."""
         self._server.start()
         write_json(
             self._folder / "address.json", {"schema": 1, "port": self._server.port, "pid": os.getpid()}
         )
 
     def close(self) -> None:
-        """Serve no more."""
+        """Listen no more."""
         for name in ("address.json", "token"):
             (self._folder / name).unlink(missing_ok=True)
         self._server.close()
 
 
-class DeskClient:
-    """The desk of whoever owns the folder. Nothing is kept open: it may be started before the owner."""
+class Client:
+    """The server that owns a folder, reached from another process. Nothing is kept open between two calls."""
 
     def __init__(self, folder: Path, *, answer_s: float = ANSWER_S) -> None:
         self._folder, self._answer_s = folder, answer_s
@@ -99,18 +96,18 @@ class DeskClient:
             if silent.__cause__ is None:  # it is the answer
                 raise
             if holder(self._folder) is None:
-                raise NotReady(f"nobody owns {self._folder} now: {START_IT}") from silent
-            raise Late(str(silent)) from silent
+                raise NotReady(NO_SERVER.format(self._folder)) from silent
+            raise ServerBusy(str(silent)) from silent
 
     def _caller(self) -> Caller:
         with suppress(OSError, ValueError, KeyError):
-            address = json.loads((self._folder / "desk" / "address.json").read_text())
-            token = (self._folder / "desk" / "token").read_text().strip()
-            return Caller(int(address["port"]), token=token, who="the owner of the jobs")
+            address = json.loads((self._folder / "server" / "address.json").read_text())
+            token = (self._folder / "server" / "token").read_text().strip()
+            return Caller(int(address["port"]), token=token, who="the server")
         living = holder(self._folder)
         if living is not None:
             raise NotReady(
                 f"{self._folder} is owned by process {living.process.pid} ({living.process.command[0]}), "
-                "which does not serve a desk, or not yet: wait for it, or stop it and start `headroom serve`"
+                "which takes no orders, or not yet: wait for it, or stop it and start `headroom serve`"
             )
-        raise NotReady(f"nobody owns {self._folder} now: {START_IT}")
+        raise NotReady(NO_SERVER.format(self._folder))

@@ -1,79 +1,65 @@
-"""With what does the owner carry out an order?
-
-The world, the settings and the control loop of one owner, and the clock on which an order can be given up at
-any moment; what was begun by then is put away by whoever began it.
-
-How do several threads read metrics that are for one at a time? Each waits for its turn.
-"""
+"""The context of a server: everything that evaluations and order handlers use, of one folder."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from models import control
-from models.errors import HeadroomError
-from models.ports import Metrics, Sample
+from models.ports import Metrics
 from profiling_jobs.control_loop.context import Loop
 from profiling_jobs.experiments.copies import ExperimentContext, wait_until_caught_up
-from profiling_jobs.telemetry.sampler import Rounds
+from profiling_jobs.telemetry.sampler import Sampler
 
+from ..environments import batch_tasks
 from ..environments.base import World
 from ..settings import job_plans, time_windows
-from ..settings.job_plans import ChampionsInCharge
+from ..settings.job_plans import ChampionsInCharge, control_settings
 from ..settings.loading import SettingsFile
 from ..settings.schema import JobSettings, Settings
 from .order_queue import Order, OrderClock
 
-
-class _InTurn:
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics, self._turn = metrics, threading.Lock()
-
-    def sample(self, name: str) -> Sample:
-        with self._turn:
-            return self._metrics.sample(name)
-
-
-class _RoundsInTurn(_InTurn):
-    """The same, where several jobs can be sampled at once."""
-
-    def __init__(self, metrics: Metrics, rounds: Rounds) -> None:
-        super().__init__(metrics)
-        self._rounds = rounds
-
-    def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
-        with self._turn:
-            return self._rounds.sample_all(names)
-
-
-def one_at_a_time(metrics: Metrics) -> Metrics:
-    """The same metrics for any number of threads."""
-    return _RoundsInTurn(metrics, metrics) if isinstance(metrics, Rounds) else _InTurn(metrics)
-
-
+AT_REST = ("stopped", "failed")
 CATCH_UP_TARGETS = 4.0  # judgement: a job that keeps its promise has caught up long before
-_AT_REST = ("stopped", "failed")
-LOOK_S = 1.0  # how often it is looked how something is going; judgement
+LOOK_S = 1.0  # judgement: between two looks at what an order waits for
 Found = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Means:
-    """Everything that an order may make use of."""
+class Context:
+    """The environment, the settings, the samples and the control loop of one server."""
 
-    world: World
-    file: SettingsFile
-    folder: Path
-    loop: Loop
-    champions: ChampionsInCharge
-    control_settings: Callable[[str], control.Settings]
-    drilled: Callable[[str, str], AbstractContextManager[Metrics]]
-    """Live job, kind -> while it is drilled: its metrics, which the control loop then sees too."""
+    def __init__(
+        self,
+        environment: World,
+        settings: Settings | SettingsFile,
+        folder: Path,
+        *,
+        say: Callable[[str], None],
+    ) -> None:
+        """`say`: gets a line for samples that failed, and where the partitions of a topic have changed."""
+        self.environment, self.folder = environment, folder
+        self.file = SettingsFile(settings) if isinstance(settings, Settings) else settings
+        self.champions = ChampionsInCharge(folder, lambda: self.settings.jobs)
+        self.sampler = Sampler(environment.metrics, self._sampled, clock=environment.clock.now_s, say=say)
+        self._tasks = batch_tasks.Counting(environment, self.settings.jobs, say=say)
+        self._drilling: Counter[str] = Counter()
+        self._drills: dict[str, control.Drill] = {}
+        self._turn = threading.Lock()
+        self.loop = Loop(
+            store=environment.store,
+            deployments=environment.deployments,
+            readings=self.sampler,
+            champions=self.champions,
+            clock=environment.clock,
+            failures=environment.failures,
+            blackout=lambda job, now_s: time_windows.blackouts(self.settings, job, now_s),
+            drill=self._drills.get,
+        )
 
     @property
     def settings(self) -> Settings:
@@ -81,25 +67,35 @@ class Means:
         return self.file.settings
 
     def job(self, order: Order) -> JobSettings:
-        """The table of the order's job."""
+        """The settings of the order's job."""
         return self.settings.jobs[order.job]
 
+    def control_settings(self, job: str) -> control.Settings:
+        """The settings of control for this job, without models."""
+        tasks = self._tasks.of(job, now_s=self.environment.clock.now_s())
+        return control_settings(
+            job,
+            self.settings.jobs[job],
+            tasks=batch_tasks.if_known(tasks),
+            scale_timeout_s=self.settings.spark.scale_timeout_s,
+        )
+
     def clock(self, order: Order) -> OrderClock:
-        """The world's, on which an order that is given up wakes."""
-        return OrderClock(self.world.clock, order)
+        """The environment's clock, on which a cancelled order wakes up."""
+        return OrderClock(self.environment.clock, order)
 
     def around(self, order: Order) -> ExperimentContext:
         """What copies of the order's job need."""
-        return replace(self.world.around(order.job, self.job(order)), clock=self.clock(order))
+        return replace(self.environment.around(order.job, self.job(order)), clock=self.clock(order))
 
     def wait_for_live_job(self, order: Order) -> None:
         """Let a live job that is behind catch up before copies of it take processors from it."""
-        name, job, deployments = order.job, self.job(order), self.world.deployments
-        if job.attach or name not in deployments.names() or deployments.status(name).state in _AT_REST:
+        name, job, deployments = order.job, self.job(order), self.environment.deployments
+        if job.attach or name not in deployments.names() or deployments.status(name).state in AT_REST:
             return
         wait_until_caught_up(
             name,
-            self.loop.readings.reading,
+            self.sampler.reading,
             clock=self.clock(order),
             trigger_s=job.trigger_s,
             max_lag_s=job_plans.max_lag_s(job),
@@ -108,13 +104,35 @@ class Means:
         )
 
     def around_until_blackout(self, order: Order) -> ExperimentContext:
-        """The same; what has not been begun within a blackout is `Interrupted` where one begins."""
+        """The same; `Interrupted` where a blackout window begins, unless the order was given within one."""
         job = self.job(order)
 
         def ends(now_s: float) -> str:
             window = time_windows.blackout(job, now_s)
             return "" if window is None else f"the blackout {window.why} has begun"
 
-        if ends(self.world.clock.now_s()):  # whoever orders a drill on a copy now knows what he does
+        if ends(self.environment.clock.now_s()):
             return self.around(order)
-        return replace(self.around(order), clock=OrderClock(self.world.clock, order, ends=ends))
+        return replace(self.around(order), clock=OrderClock(self.environment.clock, order, ends=ends))
+
+    @contextmanager
+    def drilling(self, name: str, kind: str) -> Iterator[Metrics]:
+        """Metrics for a drill on a live job. A commit is read once, so the loop gets these samples."""
+        clock = self.environment.clock
+        drill = control.Drill(kind, clock.now_s())
+        with self._turn:
+            self._drilling[name] += 1
+        self._drills[name] = drill
+        try:
+            yield self.sampler.fed_from(self.environment.metrics)
+        finally:
+            self._drills[name] = replace(drill, until_s=clock.now_s())
+            with self._turn:
+                self._drilling[name] -= 1
+
+    def _sampled(self) -> Sequence[str]:
+        with self._turn:
+            drilled = {name for name, count in self._drilling.items() if count}
+        attached = [name for name, job in self.settings.jobs.items() if job.attach]
+        there = (*self.environment.deployments.names(), *attached)
+        return [name for name in there if name in self.settings.jobs and name not in drilled]

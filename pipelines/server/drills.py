@@ -1,9 +1,7 @@
-"""What do the models know before a drill, may it be run, did it keep the promise, how is it told?
+"""Drills: the handler of the order, what may be drilled, and the predictions that a drill is compared with.
 
-Which drills does an order ask for, may they be run, and what came of them?
-
-On a copy, within a budget of executor-seconds; on the live job only where `allow_live_drills` says so, and
-outside every blackout. A restart of the broker hits whatever runs, so that every live job has to allow it.
+A drill runs on a copy, within a budget of executor-seconds; on the live job only where `allow_live_drills` is
+set, outside every blackout window. A restart of the broker hits every job, so every live job must allow it.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from profiling_jobs.experiments.drill import Outcome
 from profiling_jobs.experiments.drill import run as run_drill
 from profiling_jobs.experiments.drill_prediction import Models
 from profiling_jobs.experiments.drilling import Drilling, DrillPlan
+from profiling_jobs.orders import Drill
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.telemetry.timeline import Watch
 from profiling_jobs.training import training_data
@@ -32,11 +31,11 @@ from ..environments import batch_tasks
 from ..environments.attached import GuardedFailures
 from ..settings import job_plans, time_windows
 from ..settings.schema import JobSettings
-from .context import Found, Means
+from .context import Context, Found
 from .order_queue import Interrupted, Order
 
 SHARES = (0.5, 0.75)
-"""Of the capacity: what promises of three minutes allow, and a recovery long enough to see."""
+"""Of the capacity: what a promise of three minutes allows, and a recovery long enough to measure."""
 
 
 def known_models(
@@ -116,78 +115,80 @@ BROKER = "broker_restart"
 MOST_LIVE = 20  # judgement: on a copy the budget ends a series; those who use the live job have none
 
 
-def drill(means: Means, order: Order) -> Found:
+def drill(context: Context, order: Order, details: Drill) -> Found:
     """Every kind at every size and rate on a copy, or one after the other on the live job."""
-    name, job, details = order.job, means.job(order), order.details
-    kinds = _kinds(means, order)
+    name, job = order.job, context.job(order)
+    kinds = _kinds(context, order, details.kinds)
     if BROKER in kinds:
-        _refuse_under_live_jobs(means)
-    models = known_models(means.world.store, name, job, champions=means.champions.champions(name))
-    if details.get("live"):
-        refuse_live(name, job, now_s=means.world.clock.now_s())
-        asked = len(kinds) * details.get("repeats", 1)
+        _refuse_under_live_jobs(context)
+    models = known_models(context.environment.store, name, job, champions=context.champions.champions(name))
+    if details.live:
+        refuse_live(name, job, now_s=context.environment.clock.now_s())
+        asked = len(kinds) * details.repeats
         if asked > MOST_LIVE:
             raise Misconfigured(
                 "drill.repeats", f"makes {asked} drills on the live job; one order may hold {MOST_LIVE}"
             )
-        found = _on_live(means, order, models, kinds=kinds * details.get("repeats", 1))
+        found = _on_live(context, order, models, kinds=kinds * details.repeats)
     else:
-        found = _on_copy(means, order, models, kinds=kinds)
+        found = _on_copy(context, order, details, models, kinds=kinds)
     rows = [as_data(one, target_s=job.recovery_target_s) for one in found]
     return {"drills": rows, "kept": bool(rows) and all(row["kept"] for row in rows)}
 
 
-def _kinds(means: Means, order: Order) -> tuple[str, ...]:
-    """What is asked for; or of what the promise covers, all that can be caused here."""
-    can, given = means.world.failures.kinds(), order.details.get("kinds")
-    kinds = tuple(means.job(order).failure_kinds if given is None else given)
+def _kinds(context: Context, order: Order, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The kinds that were asked for; or of those that the promise covers, all that can be injected here."""
+    can = context.environment.failures.kinds()
+    kinds = tuple(context.job(order).failure_kinds if given is None else given)
     for kind in kinds:
         if kind not in FAILURE_KINDS:
-            raise Misconfigured("drill.kinds", f"'{kind}' is none; there is {', '.join(FAILURE_KINDS)}")
+            raise Misconfigured("drill.kinds", f"unknown kind '{kind}'; expected {', '.join(FAILURE_KINDS)}")
     cannot = [kind for kind in kinds if kind not in can]
     setting = f"job.{order.job}.failure_kinds" if given is None else "drill.kinds"
     if cannot and (given is not None or len(cannot) == len(kinds)):
         raise Misconfigured(
-            setting, f"'{cannot[0]}' cannot be caused here; there is {', '.join(sorted(can))}"
+            setting, f"'{cannot[0]}' cannot be injected here; expected {', '.join(sorted(can))}"
         )
     if cannot:
-        order.say(f"{', '.join(cannot)} of {setting} cannot be caused here, and is left out")
+        order.say(f"left out: {', '.join(cannot)} of {setting}, which cannot be injected here")
     return tuple(kind for kind in kinds if kind in can)
 
 
-def _considerate(means: Means) -> Failures:
-    """The world's failures; what hits every job is asked for anew at the moment it is caused."""
+def _considerate(context: Context) -> Failures:
+    """The environment's failures; what hits every job is checked again at the moment of the injection."""
 
     def refuse(deployment: str, kind: str) -> None:
         if kind == BROKER:  # a job may have been launched since the order, or its blackout have begun
-            _refuse_under_live_jobs(means)
+            _refuse_under_live_jobs(context)
 
-    return GuardedFailures(means.world.failures, refuse)
+    return GuardedFailures(context.environment.failures, refuse)
 
 
-def _refuse_under_live_jobs(means: Means) -> None:
-    """Unsafe while a job runs that may not be hurt; one that somebody else runs never may."""
-    world, instead = means.world, f"Leave out {BROKER}, which stops the broker of every job"
-    for name, job in means.settings.jobs.items():
+def _refuse_under_live_jobs(context: Context) -> None:
+    """Unsafe while a job runs that may not be drilled; an attached job never may."""
+    world, instead = context.environment, f"Leave out {BROKER}, which stops the broker of every job"
+    for name, job in context.settings.jobs.items():
         job_plans.check_order(name, job, "drill", live=True)
         if name in world.deployments.names():
             refuse_live(name, job, now_s=world.clock.now_s(), instead=instead)
 
 
-def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
-    world, name, job = means.world, order.job, means.job(order)
-    template = job_plans.live_plan(name, job, folder=means.folder)
-    budget = order.details.get("budget_executor_s", job.profile_budget_executor_s)
-    plan = _planned(order, job, models, kinds=kinds, budget=budget)
-    means.wait_for_live_job(order)
+def _on_copy(
+    context: Context, order: Order, details: Drill, models: Models | None, *, kinds: Sequence[str]
+) -> Sequence[Outcome]:
+    world, name, job = context.environment, order.job, context.job(order)
+    template = job_plans.live_plan(name, job, folder=context.folder)
+    budget = details.budget_executor_s or job.profile_budget_executor_s
+    plan = _planned(order, details, job, models, kinds=kinds, budget=budget)
+    context.wait_for_live_job(order)
     order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
     series = Drilling(
         template,
-        means.around_until_blackout(order),
-        failures=_considerate(means),
+        context.around_until_blackout(order),
+        failures=_considerate(context),
         partitions=world.partitions(template, job),
         rules=job_plans.rules(job),
-        settings=job_plans.drill_settings(job, means.settings.spark),
+        settings=job_plans.drill_settings(job, context.settings.spark),
         batch_began_s=world.batch_began_s,
         say=lambda line: order.say(line, share=len(series.outcomes) / len(plan.cells)),
     )
@@ -199,19 +200,22 @@ def _on_copy(means: Means, order: Order, models: Models | None, *, kinds: Sequen
 
 
 def _planned(
-    order: Order, job: JobSettings, models: Models | None, *, kinds: Sequence[str], budget: float
+    order: Order,
+    details: Drill,
+    job: JobSettings,
+    models: Models | None,
+    *,
+    kinds: Sequence[str],
+    budget: float,
 ) -> DrillPlan:
-    details = order.details
     rates = {
-        size: tuple(map(float, details["rates_rps"]))
-        if "rates_rps" in details
-        else _usual_rates(order.job, models, size)
-        for size in details.get("scale_outs", (job.scale_out,))
+        size: tuple(details.rates_rps or _usual_rates(order.job, models, size))
+        for size in details.scale_outs or (job.scale_out,)
     }
     plan = drilling.planned(
-        kinds=kinds, rates_rps=rates, repeats=details.get("repeats", 1), budget_executor_seconds=budget
+        kinds=kinds, rates_rps=rates, repeats=details.repeats, budget_executor_seconds=budget
     )
-    whose = "drill.budget_executor_s" if "budget_executor_s" in details else f"job.{order.job}.{BUDGET}"
+    whose = "drill.budget_executor_s" if details.budget_executor_s else f"job.{order.job}.{BUDGET}"
     if not plan.cells:
         least = min(rates) * drilling.DRILL_S
         raise Misconfigured(whose, f"{budget:g} is not enough for one drill, which may take {least:g}")
@@ -230,35 +234,32 @@ def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ..
     return tuple(share * capacity.mid for share in SHARES)
 
 
-def _on_live(means: Means, order: Order, models: Models | None, *, kinds: Sequence[str]) -> Sequence[Outcome]:
-    world, name, job = means.world, order.job, means.job(order)
+def _on_live(
+    context: Context, order: Order, models: Models | None, *, kinds: Sequence[str]
+) -> Sequence[Outcome]:
+    world, name, job = context.environment, order.job, context.job(order)
     if name not in world.deployments.names():
         raise NotReady(f"{name} does not run here: `headroom start {name}` starts it, or drill a copy")
-    around = means.around(order)
+    around = context.around(order)
     found: list[Outcome] = []
     for number, kind in enumerate(kinds):
         window = time_windows.blackout(job, world.clock.now_s())
         if window is not None:  # it has begun since the first one
             order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
             break
-        with means.drilled(name, kind) as metrics:
+        with context.drilling(name, kind) as metrics:
             declared = world.deployments.status(name).declared_scale_out
             if isinstance(declared, Unknown):
                 raise NotReady(declared.reason)
-            watch = Watch(
-                name,
-                scale_out=declared,
-                metrics=metrics,
-                deployments=world.deployments,
-            )
+            watch = Watch(name, scale_out=declared, metrics=metrics, deployments=world.deployments)
             outcome = run_drill(
                 watch,
                 kind,
                 on="live",
                 batch_began_s=lambda batch: world.batch_began_s(name, batch),
-                failures=_considerate(means),
+                failures=_considerate(context),
                 clock=around.clock,
-                settings=job_plans.drill_settings(job, means.settings.spark),
+                settings=job_plans.drill_settings(job, context.settings.spark),
                 say=lambda line: order.say(line, share=len(found) / len(kinds)),
             )
         outcome = drilling.with_prediction(outcome, models)

@@ -1,112 +1,80 @@
-"""Who sits at the desk in the owner's own process?
-
-`HereDesk` has the world: it samples every live job once a second, evaluates when it is asked to, and carries
-out orders in threads. Nothing of it runs on after `close`.
-"""
+"""The server in its own process: samples the live jobs, evaluates them, and runs orders."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from models import control
 from models.errors import HeadroomError, Misconfigured, NotReady
-from models.ports import Metrics
 from profiling_jobs.control_loop import evaluation
-from profiling_jobs.control_loop.context import Loop
-from profiling_jobs.telemetry.sampler import EVERY_S, Sampler
+from profiling_jobs.orders import Json, Say, parsed
+from profiling_jobs.telemetry.sampler import EVERY_S
 
-from ..environments import batch_tasks
 from ..environments.base import World
-from ..settings import job_plans, time_windows
-from ..settings.job_plans import ChampionsInCharge, control_settings
+from ..settings import job_plans
 from ..settings.loading import SettingsFile
 from ..settings.schema import Settings
-from .context import Means, one_at_a_time
+from . import drills, live_jobs, profiling, recording
+from .context import Context, Found
 from .drills import finite
-from .handlers import WORK, alone
-from .order_queue import Orders
-from .protocol import Json, Say, checked
+from .order_queue import Order, OrderQueue
+
+HANDLERS: Mapping[str, Callable[[Context, Order, Any], Found]] = {
+    "launch": live_jobs.launch,
+    "stop": live_jobs.stop,
+    "apply": live_jobs.apply,
+    "record": recording.record,
+    "profile": profiling.profile,
+    "probe": profiling.probe,
+    "drill": drills.drill,
+}
+USES = {"record": "recording of", "profile": "copies of", "probe": "copies of", "drill": "copies of"}
+"""What an order uses, if not the live job itself; two orders that use the same exclude each other."""
 
 
-class HereDesk:
-    """The desk of the process that owns the jobs."""
+class InProcessServer:
+    """The `Server` of the process that runs the jobs. Everything that it has started ends with `close`."""
 
     def __init__(
         self,
-        world: World,
+        environment: World,
         settings: Settings | SettingsFile,
         folder: Path,
         *,
         say: Say = lambda line: None,
     ) -> None:
-        """`say`: told of samples that could not be taken, and of partitions that have come."""
-        metrics = one_at_a_time(world.metrics)
-        self._world = world = replace(world, metrics=metrics)
-        self.file = SettingsFile(settings) if isinstance(settings, Settings) else settings
-        self._folder = folder
-        self._began_s = time.time()
+        self.context = Context(environment, settings, folder, say=say)
         self.evaluated_at_s = -math.inf
         """By time.monotonic: when an evaluation was last asked for, which shows that Dagster works."""
-        self._tasks = batch_tasks.Counting(world, self._settings.jobs, say=say)
-        self._unsampled: Counter[str] = Counter()
-        self._drills: dict[str, control.Drill] = {}
-        self._turn = threading.Lock()
-        self._evaluating: dict[str, threading.Lock] = {name: threading.Lock() for name in self._settings.jobs}
-        self._sampler = Sampler(metrics, self._sampled, clock=world.clock.now_s, say=say)
-        self._sampling: threading.Thread | None = None
+        self._since_s = time.time()
+        self._evaluating = {name: threading.Lock() for name in self.context.settings.jobs}
+        self._queue = OrderQueue(taking_part=self._taking_part)
         self._closing = threading.Event()
-        self.champions = ChampionsInCharge(folder, lambda: self._settings.jobs)
-        self.loop = Loop(
-            store=world.store,
-            deployments=world.deployments,
-            readings=self._sampler,
-            champions=self.champions,
-            clock=world.clock,
-            failures=world.failures,
-            blackout=lambda job, now_s: time_windows.blackouts(self._settings, job, now_s),
-            drill=self._drills.get,
-        )
-        self._orders = Orders(taking_part=self._as_part)
-        self._means = Means(
-            world=world,
-            file=self.file,
-            folder=folder,
-            loop=self.loop,
-            champions=self.champions,
-            control_settings=self.control_settings,
-            drilled=self._drilled,
-        )
+        self._sampling: threading.Thread | None = None
 
-    @property
-    def _settings(self) -> Settings:
-        return self.file.settings
-
-    def start(self) -> HereDesk:
-        """Watch the jobs from now on."""
+    def start(self) -> InProcessServer:
+        """Sample the jobs from now on."""
         if self._sampling is None:
-            self._sampling = threading.Thread(target=self._sample, name="headroom-desk-sampler", daemon=True)
+            self._sampling = threading.Thread(target=self._sample, name="headroom-samples", daemon=True)
             self._sampling.start()
         return self
 
     def close(self) -> tuple[str, ...]:
-        """Cancel every order, put everything away, watch no more; which orders would not end."""
-        left = self._orders.close()
+        """Cancel every order, wait for each to clean up, and stop sampling; the orders that did not end."""
+        left = self._queue.close()
         self._closing.set()
         if self._sampling is not None:
             self._sampling.join()
             self._sampling = None
         return left
 
-    def __enter__(self) -> HereDesk:
+    def __enter__(self) -> InProcessServer:
         return self.start()
 
     def __exit__(
@@ -114,132 +82,104 @@ class HereDesk:
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------ what it is asked
+    # --------------------------------------------------------------------------------------- the protocol
 
     def evaluate(self, job: str) -> Json:
-        self.file.refresh()
+        self.context.file.refresh()
         self._check(job)
         self.evaluated_at_s = time.monotonic()
-        with self._evaluating[job], self._world.taking_part():
+        with self._evaluating[job], self.context.environment.taking_part():
             found = evaluation.evaluate(
                 job,
-                settings=self.control_settings(job),
-                loop=self.loop,
-                now_s=self._world.clock.now_s(),
+                settings=self.context.control_settings(job),
+                loop=self.context.loop,
+                now_s=self.context.environment.clock.now_s(),
             )
         return found.to_json()
 
     def begin(self, what: str, job: str, /, **details: Any) -> str:
-        details = checked(what, details)
-        self.file.refresh()
-        if not (what == "stop" and self._left_over(job)):
+        given = parsed(what, details)
+        self.context.file.refresh()
+        live, by_itself = getattr(given, "live", False), getattr(given, "by_itself", False)
+        if not (what == "stop" and self._was_launched(job)):
             self._check(job)
-            job_plans.check_order(job, self._settings.jobs[job], what, live=bool(details.get("live")))
-        if what == "profile" or details.get("live") or details.get("by_itself"):
-            window = self.loop.blackout(job, self._world.clock.now_s())
+            job_plans.check_order(job, self.context.settings.jobs[job], what, live=live)
+        if what == "profile" or live or by_itself:
+            window = self.context.loop.blackout(job, self.context.environment.clock.now_s())
             if window is not None:
                 raise NotReady(f"{job} is in a blackout window, {window.why}: no {what} is begun in it")
-        return self._orders.begin(
-            what, job, details, lambda order: finite(WORK[what](self._means, order)), alone=alone(what, job)
+        return self._queue.begin(
+            what,
+            job,
+            given,
+            lambda order: finite(HANDLERS[what](self.context, order, given)),
+            excludes=f"{USES.get(what, 'live')} {job}",
         )
 
     def order(self, id: str, *, since: int = 0) -> Json:
-        found: Json = finite(self._orders.get(id).to_json(since=since))
+        found: Json = finite(self._queue.get(id).to_json(since=since))
         return found
 
     def cancel(self, id: str) -> None:
-        self._orders.get(id).cancel()
+        self._queue.get(id).cancel()
 
     def status(self) -> Json:
         return {
             "schema": 1,
-            "kind": self._world.kind,
-            "folder": str(self._folder.resolve()),
-            "since_s": self._began_s,
-            "now_s": self._world.clock.now_s(),
-            "jobs": {name: self._status(name) for name in sorted(self._settings.jobs)},
+            "kind": self.context.environment.kind,
+            "folder": str(self.context.folder.resolve()),
+            "since_s": self._since_s,
+            "now_s": self.context.environment.clock.now_s(),
+            "jobs": {name: self._job_status(name) for name in sorted(self.context.settings.jobs)},
             "orders": self.orders(),
         }
 
-    # ------------------------------------------------------------------------------------------- its parts
+    # ----------------------------------------------------------------------------------------------------
 
     def orders(self) -> list[Json]:
-        """Every order, as `status` says it, without asking a driver anything."""
-        return [finite(order.to_json()) for order in self._orders.all()]
-
-    def control_settings(self, job: str) -> control.Settings:
-        """What control agrees to for this job, without models."""
-        tasks = self._tasks.of(job, now_s=self._world.clock.now_s())
-        return control_settings(
-            job,
-            self._settings.jobs[job],
-            tasks=batch_tasks.if_known(tasks),
-            scale_timeout_s=self._settings.spark.scale_timeout_s,
-        )
+        """Every order, as in `status`, without asking a driver anything."""
+        return [finite(order.to_json()) for order in self._queue.all()]
 
     def _check(self, job: str) -> None:
-        if job not in self._settings.jobs:
-            known = ", ".join(sorted(self._settings.jobs)) or "none"
-            raise Misconfigured(f"job.{job}", f"is not in the settings; there is {known}")
+        if job not in self.context.settings.jobs:
+            known = ", ".join(sorted(self.context.settings.jobs)) or "none"
+            raise Misconfigured(f"job.{job}", f"is not in the settings; expected {known}")
 
-    def _left_over(self, job: str) -> bool:
-        """Is it a job that was launched here, and that the settings do not name any more?"""
-        if job in self._settings.jobs:
+    def _was_launched(self, job: str) -> bool:
+        """Whether a job that the settings no longer name was launched here."""
+        if job in self.context.settings.jobs:
             return False
         try:
-            self._world.deployments.status(job)
-            return True
+            self.context.environment.deployments.status(job)
         except Misconfigured:
             return False
+        return True
 
-    def _status(self, name: str) -> dict[str, Any]:
-        mode = self._settings.jobs[name].mode
+    def _job_status(self, name: str) -> dict[str, Any]:
+        job = self.context.settings.jobs[name]
         try:
-            status = self._world.deployments.status(name)
+            found: dict[str, Any] = finite(vars(self.context.environment.deployments.status(name)))
         except HeadroomError as error:
-            return {
+            found = {
                 "state": "stopped",
-                "declared_scale_out": self._settings.jobs[name].scale_out,
+                "declared_scale_out": job.scale_out,
                 "executors_alive": 0,
                 "run_id": {"unknown": str(error)},
                 "reason": str(error),
-                "mode": mode,
             }
-        found: dict[str, Any] = finite(dict(vars(status)))
-        return {**found, "mode": mode}
-
-    def _sampled(self) -> Sequence[str]:
-        with self._turn:
-            unsampled = {name for name, count in self._unsampled.items() if count}
-        theirs = [name for name, job in self._settings.jobs.items() if job.attach]
-        there = (*self._world.deployments.names(), *theirs)
-        return [name for name in there if name in self._settings.jobs and name not in unsampled]
+        return found | {"mode": job.mode}
 
     @contextmanager
-    def _drilled(self, name: str, kind: str) -> Iterator[Metrics]:
-        """What a drill samples the control loop sees too: commits are reported once, to one reader."""
-        clock, drill = self._world.clock, control.Drill(kind, self._world.clock.now_s())
-        with self._turn:
-            self._unsampled[name] += 1
-        self._drills[name] = drill
-        try:
-            yield self._sampler.fed_from(self._world.metrics)
-        finally:
-            self._drills[name] = replace(drill, until_s=clock.now_s())
-            with self._turn:
-                self._unsampled[name] -= 1
-
-    @contextmanager
-    def _as_part(self) -> Iterator[None]:
-        with self._world.hurried(), self._world.taking_part():
+    def _taking_part(self) -> Iterator[None]:
+        with self.context.environment.hurried(), self.context.environment.taking_part():
             yield
 
     def _sample(self) -> None:
-        """As `Sampler` does by itself, but by the world's clock."""
-        clock = self._world.clock
-        with self._world.taking_part():
+        """As `Sampler` does by itself, but by the environment's clock."""
+        clock = self.context.environment.clock
+        with self.context.environment.taking_part():
             while not self._closing.is_set():
                 began_s = clock.now_s()
-                self._sampler.round()
+                self.context.sampler.round()
                 took_s = max(0.0, clock.now_s() - began_s)  # a clock that went back is not waited for
                 clock.sleep(max(0.05 * EVERY_S, EVERY_S - took_s))

@@ -1,4 +1,4 @@
-"""What does the owner do to the live job itself: start it, stop it, change its size?"""
+"""Orders to the live job itself: launch, stop, and apply a change of size."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from pathlib import Path
 from models.errors import Misconfigured, NotReady
 from models.quantities import executors
 from profiling_jobs.control_loop import applying
+from profiling_jobs.orders import Apply, Details
 
 from ..settings import job_plans
 from ..settings.checks import default_state_partitions
-from .context import LOOK_S, Found, Means
+from .context import LOOK_S, Context, Found
 from .order_queue import Order
 
 START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
 
 
-def launch(means: Means, order: Order) -> Found:
-    """Start it, with its topics where the broker is ours; over when all of its executors work.
+def launch(context: Context, order: Order, details: Details) -> Found:
+    """Start the job, with its topics where the broker is ours; done when all of its executors work.
 
-    One that has failed is started anew: somebody may have corrected what was wrong.
+    A job that has failed is started again.
     """
-    world, name, job = means.world, order.job, means.job(order)
-    plan = job_plans.live_plan(name, job, folder=means.folder)
+    world, name, job = context.environment, order.job, context.job(order)
+    plan = job_plans.live_plan(name, job, folder=context.folder)
     if name in world.deployments.names():
         status = world.deployments.status(name)
         if status.state != "failed":
             order.say(f"{name} was launched before, and is {status.state}")
             return {"launched": False, "state": status.state, "scale_out": status.declared_scale_out}
-        order.say(f"{name} has failed ({status.reason}): launching it anew")
+        order.say(f"{name} has failed ({status.reason}): starting it again")
         world.deployments.stop(name)
     if world.own_topics:
         there, wanted = world.broker.topics(), world.partitions(plan, job)
@@ -39,12 +40,12 @@ def launch(means: Means, order: Order) -> Found:
                 world.broker.create(topic, partitions=wanted[own])
     if world.kind != "simulated" and not Path(plan.checkpoint).exists():
         most = max(world.partitions(plan, job)[own] for own in plan.inputs)
-        spark = means.settings.spark
+        spark = context.settings.spark
         for one in default_state_partitions(job, f"job.{name}", spark, topic_partitions=most):
             order.say(f"{one.path} {one.problem}; {one.fix}")
     order.say(f"starting {name} with {executors(plan.scale_out)}")
     world.deployments.launch(plan)
-    clock = means.clock(order)
+    clock = context.clock(order)
     until_s = clock.now_s() + START_S
     while True:
         status = world.deployments.status(name)
@@ -58,20 +59,19 @@ def launch(means: Means, order: Order) -> Found:
         clock.sleep(LOOK_S)
 
 
-def stop(means: Means, order: Order) -> Found:
-    """Stop it between two batches."""
-    if order.job not in means.world.deployments.names():
+def stop(context: Context, order: Order, details: Details) -> Found:
+    """Stop the job between two batches."""
+    if order.job not in context.environment.deployments.names():
         return {"stopped": False}
     order.say(f"stopping {order.job} between two batches")
-    means.world.deployments.stop(order.job)
+    context.environment.deployments.stop(order.job)
     return {"stopped": True}
 
 
-def apply(means: Means, order: Order) -> Found:
-    """Carry out the change of size that control has ordered under this epoch."""
-    settings = means.control_settings(order.job)
-    loop = replace(means.loop, clock=means.clock(order))
-    epoch = order.details["epoch"]
-    done = applying.apply(order.job, epoch=epoch, settings=settings, loop=loop, holder=order.id)
+def apply(context: Context, order: Order, details: Apply) -> Found:
+    """Carry out the change of size that the evaluation of this epoch has ordered."""
+    settings = context.control_settings(order.job)
+    loop = replace(context.loop, clock=context.clock(order))
+    done = applying.apply(order.job, epoch=details.epoch, settings=settings, loop=loop, holder=order.id)
     order.say(done.reason)
     return asdict(done)

@@ -1,8 +1,8 @@
-"""How is a long order carried out in a thread, told about while it runs, and given up at any moment?
+"""Order queue: each order runs in a thread of its own, reports its progress, and can be cancelled.
 
-Every order has a thread. It says lines, finds facts and looks at the clock through its `Order`; once it is
-cancelled its next look at the clock raises `Cancelled` there, once: what then puts things away may still
-sleep. Two orders that would be in each other's way are told so (`alone`), and there are never more than MOST.
+A handler reports lines and facts through its `Order`, and sleeps on an `OrderClock`: once the order is
+cancelled, the next sleep raises `Cancelled`, once, so that what then cleans up may still sleep. While an
+order runs, others with the same `excludes` are refused; no more than MOST run at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from models.errors import NotReady
+from models.errors import NotReady, error_to_json
 from models.ports import Clock
-
-from .protocol import described
+from profiling_jobs.orders import Details
 
 MOST = 8  # judgement: each may hold a source, a driver and executors
 KEPT = 200  # orders that have ended; judgement: a day of drills and probes
@@ -27,18 +26,18 @@ JOIN_S = 60.0  # judgement: as long as a driver may take to stop between batches
 
 
 class Cancelled(BaseException):
-    """Whoever gave the order has given it up. No error: nothing that heals errors may heal this."""
+    """The order was cancelled. Not an Exception, so that no handler of errors catches it."""
 
 
 class Interrupted(BaseException):
-    """The order has to end here, and says why; what it has found is kept. No error either."""
+    """The order has to end early, with the reason; what it has found is kept. Not an Exception either."""
 
 
 class Order:
-    """One order, as its thread and everybody else see it."""
+    """One order: reported to by its thread, read and cancelled by others."""
 
-    def __init__(self, id: str, what: str, job: str, details: Mapping[str, Any], alone: str) -> None:
-        self.id, self.what, self.job, self.details, self.alone = id, what, job, dict(details), alone
+    def __init__(self, id: str, what: str, job: str, details: Details, excludes: str) -> None:
+        self.id, self.what, self.job, self.details, self.excludes = id, what, job, details, excludes
         self.began_s = time.time()
         self.ended_s: float | None = None
         self.state = "running"
@@ -49,15 +48,14 @@ class Order:
         self._lines: list[str] = []
         self._dropped = 0
         self._facts: list[Mapping[str, Any]] = []
-        self._asked_to_end = threading.Event()
-        self._told = False
+        self._cancelling = threading.Event()
+        self._raised = False
         self._turn = threading.Lock()
-        self.over = threading.Event()
 
-    # ------------------------------------------------------------------------ for the thread that does it
+    # ------------------------------------------------------------------------------ for its own thread
 
     def say(self, line: str, *, share: float | None = None) -> None:
-        """One line for whoever waits."""
+        """Report one line, and how far the order is."""
         with self._turn:
             self._lines.append(line)
             if len(self._lines) > KEPT_LINES:
@@ -67,38 +65,38 @@ class Order:
             self._share = self._share if share is None else min(1.0, max(self._share or 0.0, share))
 
     def at(self, share: float | None, stage: str = "") -> None:
-        """How far it is, without a line."""
+        """Report how far the order is, without a line."""
         with self._turn:
             self._share, self._stage = share, stage or self._stage
 
     def found(self, fact: Mapping[str, Any]) -> None:
-        """Something that was measured, and is in the store."""
+        """Report something that was measured and is in the store."""
         with self._turn:
             self._facts.append(dict(fact))
 
     def check(self) -> None:
-        """Raise `Cancelled` if nobody wants it any more; once."""
-        if self._asked_to_end.is_set() and not self._told:
-            self._told = True
+        """Raise `Cancelled` if it was cancelled; once."""
+        if self.cancelled and not self._raised:
+            self._raised = True
             raise Cancelled
 
-    # --------------------------------------------------------------------------------- for everybody else
+    # ------------------------------------------------------------------------------- for other threads
 
     def cancel(self) -> None:
-        self._asked_to_end.set()
+        self._cancelling.set()
 
     @property
     def cancelled(self) -> bool:
-        return self._asked_to_end.is_set()
+        return self._cancelling.is_set()
 
     def to_json(self, *, since: int | None = None) -> dict[str, Any]:
-        """As `Desk.order` says it; without `since` neither lines nor facts."""
+        """As `Server.order` describes it; without `since` neither lines, facts nor result."""
         with self._turn:
             data: dict[str, Any] = {
                 "id": self.id,
                 "what": self.what,
                 "job": self.job,
-                "details": self.details,
+                "details": self.details.model_dump(exclude_unset=True),
                 "began_s": self.began_s,
                 "ended_s": self.ended_s,
                 "state": self.state,
@@ -119,20 +117,19 @@ class Order:
             self.ended_s = time.time()
             if state == "done":
                 self._share = 1.0
-        self.over.set()
 
 
 class OrderClock:
-    """The world's clock, on which a cancelled order wakes up.
+    """The environment's clock; its sleep ends in `Cancelled` when the order was cancelled.
 
-    So does one for which `ends` has a reason: `Interrupted` is raised there, once.
+    Or in `Interrupted`, once, when `ends` gives a reason.
     """
 
     def __init__(
         self, clock: Clock, order: Order, *, ends: Callable[[float], str] = lambda now_s: ""
     ) -> None:
         self._clock, self._order, self._ends = clock, order, ends
-        self._told = False
+        self._raised = False
 
     def now_s(self) -> float:
         return self._clock.now_s()
@@ -148,16 +145,16 @@ class OrderClock:
 
     def _check(self) -> None:
         self._order.check()
-        if not self._told and (why := self._ends(self._clock.now_s())):
-            self._told = True
+        if not self._raised and (why := self._ends(self._clock.now_s())):
+            self._raised = True
             raise Interrupted(why)
 
 
-class Orders:
-    """All orders of one owner."""
+class OrderQueue:
+    """All orders of one server."""
 
     def __init__(self, *, taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        """`taking_part`: held by a thread that works by the world's clock."""
+        """`taking_part`: held by a thread that works by the environment's clock."""
         self._taking_part = taking_part
         self._orders: dict[str, Order] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -170,25 +167,25 @@ class Orders:
         self,
         what: str,
         job: str,
-        details: Mapping[str, Any],
-        work: Callable[[Order], Mapping[str, Any]],
+        details: Details,
+        handle: Callable[[Order], Mapping[str, Any]],
         *,
-        alone: str,
+        excludes: str,
     ) -> str:
-        """Carry it out in a thread from now on; its id. NotReady while another with the same `alone` runs.
+        """Run the order in a thread from now on; its id. NotReady while one with the same `excludes` runs.
 
         The same order given again while it runs is that order: two runs that find the same change due, or one
         that is tried again, wait for one end.
         """
         with self._turn:
             if self._closed:
-                raise NotReady("the owner is stopping: nothing new is begun")
+                raise NotReady("the server is stopping and begins nothing new")
             running = [order for order in self._orders.values() if order.state == "running"]
             for other in running:
                 same = (other.what, other.job, other.details) == (what, job, details)
                 if same and not other.cancelled:
                     return other.id
-                if other.alone == alone:
+                if other.excludes == excludes:
                     raise NotReady(
                         f"{other.what} of {other.job} is under way (order {other.id}): wait for its end, "
                         "or cancel it"
@@ -197,8 +194,8 @@ class Orders:
                 raise NotReady(f"{MOST} orders are under way: wait until one of them has ended")
             self._made += 1
             id = f"{what}-{job}-{self._mark}-{self._made}"
-            order = self._orders[id] = Order(id, what, job, details, alone)
-            thread = threading.Thread(target=self._carry_out, args=(order, work), name=f"headroom-{id}")
+            order = self._orders[id] = Order(id, what, job, details, excludes)
+            thread = threading.Thread(target=self._run, args=(order, handle), name=f"headroom-{id}")
             thread.daemon = True
             self._threads[id] = thread
             self._forget()
@@ -208,7 +205,7 @@ class Orders:
     def get(self, id: str) -> Order:
         with self._turn:
             if id not in self._orders:
-                raise NotReady(f"order {id} is not known here: the owner was started anew, give it again")
+                raise NotReady(f"order {id} is unknown: the server was restarted, give the order again")
             return self._orders[id]
 
     def all(self) -> tuple[Order, ...]:
@@ -217,7 +214,7 @@ class Orders:
             return tuple(self._orders.values())
 
     def close(self, *, timeout_s: float = JOIN_S) -> tuple[str, ...]:
-        """Cancel everything and wait for it; which orders would not end in time."""
+        """Cancel everything and wait for it; the orders that did not end in time."""
         with self._turn:
             self._closed = True
             threads = dict(self._threads)
@@ -228,16 +225,16 @@ class Orders:
             thread.join(max(0.0, until - time.monotonic()))
         return tuple(id for id, thread in threads.items() if thread.is_alive())
 
-    def _carry_out(self, order: Order, work: Callable[[Order], Mapping[str, Any]]) -> None:
+    def _run(self, order: Order, handle: Callable[[Order], Mapping[str, Any]]) -> None:
         try:
             with self._taking_part():
                 order.check()
-                result = work(order)
+                result = handle(order)
             order.end("done", result=result)
         except Cancelled:
             order.end("cancelled", error={"kind": "NotReady", "message": f"{order.what} was cancelled"})
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks, instead of ending unseen
-            order.end("failed", error=described(error))
+        except BaseException as error:  # noqa: BLE001 - reported to the client, instead of ending unseen
+            order.end("failed", error=error_to_json(error))
         finally:
             with self._turn:
                 self._threads.pop(order.id, None)

@@ -1,4 +1,4 @@
-"""How does the owner measure what a copy of a job sustains: a whole search, or one point again?"""
+"""Orders that measure the capacity on copies of a job: `profile`, a whole search, and `probe`, one point."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ from typing import Any
 
 from models import probing
 from models.errors import Misconfigured, NotReady
-from models.probing import Probe, Result
+from models.probing import Result
 from models.quantities import Misuse, Unknown, counted, executors
 from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.experiments.probe import ProbeRun
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import missing_for_decisions, point
+from profiling_jobs.orders import Probe, Profile
 
 from ..environments import batch_tasks
 from ..settings import job_plans
-from .context import LOOK_S, Found, Means
+from .context import LOOK_S, Context, Found
 from .order_queue import Interrupted, Order
 
 
-def profile(means: Means, order: Order) -> Found:
+def profile(context: Context, order: Order, details: Profile) -> Found:
     """Search the capacity, from where the last search was interrupted."""
-    world, name, job = means.world, order.job, means.job(order)
-    template = job_plans.live_plan(name, job, folder=means.folder)
+    world, name, job = context.environment, order.job, context.job(order)
+    template = job_plans.live_plan(name, job, folder=context.folder)
     partitions = world.partitions(template, job)
     tasks = batch_tasks.if_known(batch_tasks.learnt(world, name, job, partitions))
-    search = job_plans.search(name, job, means.settings.spark, tasks=tasks)
+    search = job_plans.search(name, job, context.settings.spark, tasks=tasks)
     try:
-        if sizes := order.details.get("scale_outs"):
-            search = replace(search, scale_outs=tuple(sizes))
-        if budget := order.details.get("budget_executor_s"):
-            search = replace(search, budget_executor_seconds=budget)
+        if details.scale_outs:
+            search = replace(search, scale_outs=tuple(details.scale_outs))
+        if details.budget_executor_s:
+            search = replace(search, budget_executor_seconds=details.budget_executor_s)
     except Misuse as wrong:
         raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
-    search = _beside_live_jobs(search, means, order)
-    means.wait_for_live_job(order)
-    told: set[int] = set()
+    search = _beside_live_jobs(search, context, order)
+    context.wait_for_live_job(order)
+    reported: set[int] = set()
 
     def progress(state: probing.State, text: str) -> None:
         order.say(text, share=probing.progress(state).fraction)
         for result in (*profiling.light, *state.results):
-            if id(result) not in told:
-                told.add(id(result))
-                order.found(_fact(means, name, result))
+            if id(result) not in reported:
+                reported.add(id(result))
+                order.found(_fact(context, name, result))
 
     profiling = Profiling(
         template,
         search,
-        means.around_until_blackout(order),
+        context.around_until_blackout(order),
         partitions=partitions,
         rules=job_plans.rules(job),
         progress=progress,
@@ -61,7 +62,7 @@ def profile(means: Means, order: Order) -> Found:
         order.say(ended)
     state = profiling.state
     if not ended:
-        _check_decisions_can_follow(means, name, state)
+        _check_decisions_can_follow(context, name, state)
     reached = probing.progress(state)
     found = {
         str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
@@ -76,11 +77,11 @@ def profile(means: Means, order: Order) -> Found:
     }
 
 
-def _check_decisions_can_follow(means: Means, name: str, state: probing.State) -> None:
+def _check_decisions_can_follow(context: Context, name: str, state: probing.State) -> None:
     """A profile after which no decision can be made is a failure; what was measured is kept."""
-    if not (missing := missing_for_decisions(means.world.store, name)):
+    if not (missing := missing_for_decisions(context.environment.store, name)):
         return
-    job = means.settings.jobs[name]
+    job = context.settings.jobs[name]
     invalid = [result.reason for result in state.results if not result.valid]
     if invalid:
         missing += f"; the last of {counted(len(invalid), 'invalid probe')}: {invalid[-1]}"
@@ -94,14 +95,17 @@ def _check_decisions_can_follow(means: Means, name: str, state: probing.State) -
     )
 
 
-def _beside_live_jobs(search: probing.Settings, means: Means, order: Order) -> probing.Settings:
-    """The search in the slots that no live job has or may be given: none is to wait for a copy to end.
+def _beside_live_jobs(search: probing.Settings, context: Context, order: Order) -> probing.Settings:
+    """The search within the slots that no live job has or may be given, so that none waits for a copy.
 
     room = slots − Σ over live jobs (its largest size where we change it, else the size that it has)
     """
-    slots, kept = means.settings.spark.slots, {}
-    for name in set(means.world.deployments.names()) & set(means.settings.jobs):
-        job, declared = means.settings.jobs[name], means.world.deployments.status(name).declared_scale_out
+    slots, kept = context.settings.spark.slots, {}
+    for name in set(context.environment.deployments.names()) & set(context.settings.jobs):
+        job, declared = (
+            context.settings.jobs[name],
+            context.environment.deployments.status(name).declared_scale_out,
+        )
         has = 0 if isinstance(declared, Unknown) else declared
         kept[name] = max(has, job.scale_out_max) if job.mode == "apply" else has
     room = slots - sum(kept.values())
@@ -122,15 +126,15 @@ def _beside_live_jobs(search: probing.Settings, means: Means, order: Order) -> p
     return replace(search, scale_outs=fitting, executors_at_once=room)
 
 
-def probe(means: Means, order: Order) -> Found:
-    """One probe on a copy of its own, with no search around it."""
-    world, name, job = means.world, order.job, means.job(order)
-    template = job_plans.live_plan(name, job, folder=means.folder)
-    search, around = job_plans.search(name, job, means.settings.spark), means.around(order)
-    size, rate = order.details["scale_out"], float(order.details["rate_rps"])
-    probe = Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
+def probe(context: Context, order: Order, details: Probe) -> Found:
+    """One probe on a copy, outside of a search."""
+    world, name, job = context.environment, order.job, context.job(order)
+    template = job_plans.live_plan(name, job, folder=context.folder)
+    search, around = job_plans.search(name, job, context.settings.spark), context.around(order)
+    size, rate = details.scale_out, details.rate_rps
+    probe = probing.Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
     copies = Copies(template, around, partitions=world.partitions(template, job))
-    means.wait_for_live_job(order)
+    context.wait_for_live_job(order)
     began_s = around.clock.now_s()
     try:
         if problems := copies.clear():
@@ -159,7 +163,7 @@ def probe(means: Means, order: Order) -> Found:
         for problem in copies.clear():
             order.say(f"left behind: {problem}")
     result = replace(result, executor_seconds=size * (around.clock.now_s() - began_s))
-    fact = _fact(means, name, result)
+    fact = _fact(context, name, result)
     if not result.valid:
         raise NotReady(f"the probe shows nothing: {result.reason}")
     order.say(f"{result.verdict}, {result.value_rps:,.0f} records/s")
@@ -168,13 +172,13 @@ def probe(means: Means, order: Order) -> Found:
     return fact
 
 
-def _fact(means: Means, name: str, result: Result) -> dict[str, Any]:
+def _fact(context: Context, name: str, result: Result) -> dict[str, Any]:
     probe = result.probe
     return {
         "fact": "probe",
         "key": point_key(name, probe.scale_out, probe.rate_rps),
         "number": probe.number,
-        "at_s": means.world.clock.now_s(),
+        "at_s": context.environment.clock.now_s(),
         "scale_out": probe.scale_out,
         "rate_rps": probe.rate_rps,
         "verdict": result.verdict,
@@ -189,5 +193,5 @@ def _fact(means: Means, name: str, result: Result) -> dict[str, Any]:
 
 
 def point_key(job: str, scale_out: int, rate_rps: float) -> str:
-    """How people name a profiling point of any job: orders/e4/r30000."""
+    """The name of a profiling point: orders/e4/r30000."""
     return f"{job}/{point(scale_out, rate_rps)}"

@@ -1,7 +1,7 @@
-"""How does the owner record what arrives in a job's topics, and what is remembered of it?
+"""The order `record`: record the live input, topic by topic, and keep its rates as workload history.
 
-A recording that was cut short (the disk was full, the owner died, the order was given up) is gone on with by
-the next order for as many seconds, as long as that makes sense; otherwise a new one begins.
+A recording that was cut short (full disk, killed server, cancelled order) is continued by the next order for
+as many seconds, while its topics still have what follows; otherwise a new one begins.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from models.errors import HeadroomError, Misconfigured
+from models.errors import HeadroomError
 from models.ports import Broker
+from profiling_jobs.orders import Record
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.request import Request
 from profiling_jobs.training import workload_history
 
-from .context import Found, Means
+from .context import Context, Found
 from .order_queue import Order
 
-LATER_S = 3600.0  # judgement: whoever records anew long after the time was over means the time that comes
+LATER_S = 3600.0  # judgement: an order long after the recording was over means the time to come
 
 
-def record(means: Means, order: Order) -> Found:
-    """Every record of so many seconds, topic by topic."""
-    world, job = means.world, means.job(order)
-    clock, seconds = means.clock(order), float(order.details["seconds"])
-    max_bytes = order.details.get("max_bytes")
-    if seconds < 1.0:
-        raise Misconfigured("record.seconds", f"must be at least 1, got {seconds:g}")
-    if max_bytes == 0:
-        raise Misconfigured("record.max_bytes", "must be at least 1, got 0")
-    recordings = means.folder / "recordings"
-    began_s = _goes_on(means, order, recordings, seconds=seconds, now_s=clock.now_s())
+def record(context: Context, order: Order, details: Record) -> Found:
+    """Record every event of so many seconds."""
+    world, job = context.environment, context.job(order)
+    clock, seconds = context.clock(order), details.seconds
+    recordings = context.folder / "recordings"
+    began_s = _goes_on(context, order, recordings, seconds=seconds, now_s=clock.now_s())
     heads: dict[str, dict[int, int]] = {}
     if began_s is None:
         for (topic, part), end in world.broker.ends(sorted(set(job.inputs.values()))).items():
@@ -50,7 +46,7 @@ def record(means: Means, order: Order) -> Found:
                 order.say(f"recording {topic} for {seconds:.0f} s")
                 kept = world.record(
                     f"{order.job}.{own}",
-                    Request(topic, folder, seconds, float(began_s), max_bytes, heads.get(topic)),
+                    Request(topic, folder, seconds, float(began_s), details.max_bytes, heads.get(topic)),
                     clock=clock,
                     say=order.say,
                 )
@@ -70,22 +66,22 @@ def record(means: Means, order: Order) -> Found:
     finally:  # also of one that was given up
         if len(found) < len(job.inputs) and any(recordings.glob(f"{order.job}/{began_s}-*/slices/*.json")):
             order.say(
-                f"what was recorded is kept: to record {seconds:g} s again goes on with it, until "
+                f"what was recorded is kept: another order for {seconds:g} s continues it, until "
                 f"{_local(_latest_s(began_s, seconds))} and as long as the topic still has what follows"
             )
         workload_history.tell(world.store, order.job, recordings, inputs=job.inputs)
     return {"seconds": seconds, "recordings": found}
 
 
-def _goes_on(means: Means, order: Order, recordings: Path, *, seconds: float, now_s: float) -> int | None:
-    """When the recording was begun that this order goes on with, if there is one."""
-    inputs = means.job(order).inputs
+def _goes_on(context: Context, order: Order, recordings: Path, *, seconds: float, now_s: float) -> int | None:
+    """When the recording began that this order continues; None for a new one."""
+    inputs = context.job(order).inputs
     began, folders = workload_history.newest(recordings, order.job)
     if not folders or all(own in folders and _ended(folders[own]) for own in inputs):
         return None
     try:
         parts = {own: Recorded.read(folder) for own, folder in folders.items() if own in inputs}
-    except (HeadroomError, ValueError, KeyError, TypeError):  # it cannot be read: nobody can go on with it
+    except (HeadroomError, ValueError, KeyError, TypeError):  # it cannot be read, so it cannot be continued
         return None
     for own, part in parts.items():
         asked = (part.topic, part.from_s, round(part.until_s - part.from_s, 3))
@@ -94,12 +90,14 @@ def _goes_on(means: Means, order: Order, recordings: Path, *, seconds: float, no
     why = ""
     if now_s > _latest_s(began, seconds):
         why = f"its time was over at {_local(began + seconds)}"
-    why = why or _gone(means.world.broker, parts)
+    why = why or _gone(context.environment.broker, parts)
     if why:
-        order.say(f"the recording of {_local(began)} was cut short and stays so, {why}: a new one begins")
+        order.say(
+            f"the recording of {_local(began)} was cut short and cannot be continued, {why}: a new one begins"
+        )
         return None
-    order.say(f"going on with the recording of {_local(began)}, which was cut short")
-    workload_history.goes_on(means.world.store, order.job, began_s=began)
+    order.say(f"continuing the recording of {_local(began)}, which was cut short")
+    workload_history.goes_on(context.environment.store, order.job, began_s=began)
     return began
 
 
@@ -108,7 +106,7 @@ def _latest_s(began_s: float, seconds: float) -> float:
 
 
 def _gone(broker: Broker, parts: Mapping[str, Recorded]) -> str:
-    """Why the topics no longer have what follows; empty if they do."""
+    """Why the topics no longer have the records that follow; empty if they do."""
     for part in parts.values():
         if part.ended:
             continue

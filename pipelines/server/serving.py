@@ -1,11 +1,11 @@
-"""What runs while Headroom runs: the folder's owner, the world, the desk, and the pages to look at?
+"""The running service of one folder: its owner, the environment, the server, and the web pages.
 
-    with served(settings, file=…, folder=…) as office:
-        office.desk …                      # also reached by others, through `desk_line.DeskClient(folder)`
-        print(office.pages.wait().dagster)
+    with open_service(settings, file=…, folder=…) as service:
+        service.server …                      # other processes reach it through `Client(folder)`
+        print(service.pages.wait().dagster)
 
-On leaving, in whatever way, everything that was started ends: orders are cancelled and put away first, then
-the pages go, then the world, and then whatever else runs in the folder's name.
+On leaving, everything that was started ends: first the orders, then the pages, then the environment, then
+whatever else runs in the folder's name.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ..processes.owner import Owner
 from ..processes.pages import Pages, closed_quietly
 from ..settings.loading import SettingsFile
 from ..settings.schema import JobSettings, Settings
-from .client import DeskServer
-from .in_process import HereDesk
+from .client import Listener
+from .in_process import InProcessServer
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Office:
-    """Everything of one owner."""
+class Service:
+    """Everything that runs for one folder."""
 
     owner: Owner
-    world: World
-    desk: HereDesk
+    environment: World
+    server: InProcessServer
     pages: Pages
     settings: Settings
     file: Path
@@ -47,7 +47,7 @@ class Office:
 
 
 @contextmanager
-def served(
+def open_service(
     settings: Settings,
     *,
     file: Path,
@@ -55,20 +55,20 @@ def served(
     say: Say = lambda line: None,
     command: str = "headroom serve",
     since_s: float | None = None,
-) -> Iterator[Office]:
-    """Own the folder, open the world and sit at the desk. The pages are not started yet."""
+) -> Iterator[Service]:
+    """Own the folder, open the environment and start the server. The pages are not started yet."""
     with ExitStack() as stack:
         # Last of all: whatever was started, by us or by a run of Dagster's, ends.
         owner = stack.enter_context(Owner(folder, command=command))
         if since_s is None:
             since_s = max(time.time(), _newest_s(settings, owner.folder))
-        there = stack.enter_context(
+        environment = stack.enter_context(
             base.opened(settings, owner.folder, say=say, owner=owner, since_s=since_s)
         )
-        _clear_copies(there, settings, say)
-        for name, job in settings.jobs.items():  # what the death of an earlier owner has cut short
+        _clear_copies(environment, settings, say)
+        for name, job in settings.jobs.items():  # recordings that the end of an earlier server has cut short
             for line in workload_history.tell(
-                there.store, name, owner.folder / "recordings", inputs=job.inputs
+                environment.store, name, owner.folder / "recordings", inputs=job.inputs
             ):
                 say(line)
         live = SettingsFile(
@@ -79,23 +79,23 @@ def served(
             say=say,
             changed=lambda: pages.reload_definitions(),
         )
-        desk = stack.enter_context(HereDesk(there, live, owner.folder, say=say))
-        pages = Pages(owner, settings, file=file, say=say, evaluated_at_s=lambda: desk.evaluated_at_s)
+        server = stack.enter_context(InProcessServer(environment, live, owner.folder, say=say))
+        pages = Pages(owner, settings, file=file, say=say, evaluated_at_s=lambda: server.evaluated_at_s)
         stack.callback(closed_quietly, pages)
-        server = DeskServer(desk, owner.folder)
-        stack.callback(server.close)
-        server.start()
+        listener = Listener(server, owner.folder)
+        stack.callback(listener.close)
+        listener.start()
         reconciling.begin(owner, settings, environment=pages.environment(), say=say)
-        yield Office(owner, there, desk, pages, settings, file, owner.folder)
+        yield Service(owner, environment, server, pages, settings, file, owner.folder)
 
 
-def _clear_copies(there: World, settings: Settings, say: Say) -> None:
-    """A killed owner's copies would be kept alive for nobody, on slots that the live jobs may need."""
-    removed = dict.fromkeys(there.removed_jobs, JobSettings(inputs={}))
+def _clear_copies(environment: World, settings: Settings, say: Say) -> None:
+    """Stop the copies of a killed server: they hold slots that the live jobs may need."""
+    removed = dict.fromkeys(environment.removed_jobs, JobSettings(inputs={}))
     for name, job in {**removed, **settings.jobs}.items():
-        gone, problems = copies.clear_left_over(name, there.around(name, job))
+        gone, problems = copies.clear_left_over(name, environment.around(name, job))
         for copy in gone:
-            say(f"{name}: {copy}, a copy that an earlier owner has left, is ended")
+            say(f"{name}: {copy}, a copy that an earlier server has left, was stopped")
         for problem in problems:
             say(f"{name}: left behind: {problem}")
 

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
+from models.errors import HeadroomError, Misconfigured, NotReady, error_from_json, error_to_json
 
 HOST = "127.0.0.1"
 ANSWER_S = 5.0  # judgement: `status` takes milliseconds, on a busy machine a second
@@ -74,7 +74,7 @@ class Caller:
         finally:
             connection.close()
         if answer.status != 200:
-            raise _error(body)
+            raise error_from_json(body)
         return dict(body)
 
 
@@ -121,11 +121,11 @@ def _handler(calls: Mapping[str, Call], token: str) -> type[BaseHTTPRequestHandl
         def do_POST(self) -> None:
             given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
             if not hmac.compare_digest(given, expected):
-                self._answer(401, {"error": "Unsafe", "message": "the token is missing or wrong"})
+                self._answer(401, {"kind": "Unsafe", "message": "the token is missing or wrong"})
                 return
             call = calls.get(self.path.removeprefix("/"))
             if call is None:
-                self._answer(404, {"error": "NotReady", "message": f"there is no call '{self.path}'"})
+                self._answer(404, {"kind": "NotReady", "message": f"there is no call '{self.path}'"})
                 return
             try:
                 length = int(self.headers.get("Content-Length", "0"))
@@ -135,14 +135,12 @@ def _handler(calls: Mapping[str, Call], token: str) -> type[BaseHTTPRequestHandl
                 if not isinstance(request, dict):
                     raise ValueError("not an object")
             except ValueError as error:
-                self._answer(400, {"error": "NotReady", "message": f"the request cannot be read: {error}"})
+                self._answer(400, {"kind": "NotReady", "message": f"the request cannot be read: {error}"})
                 return
             try:
                 self._answer(200, dict(call(request)))
-            except HeadroomError as error:
-                self._answer(409, _described(error))
-            except Exception as error:  # noqa: BLE001 - anything that py4j or Spark throws belongs to the caller
-                self._answer(500, {"error": "NotReady", "message": f"{type(error).__name__}: {error}"[:2000]})
+            except Exception as error:  # noqa: BLE001 - whatever py4j or Spark throws belongs to the caller
+                self._answer(409 if isinstance(error, HeadroomError) else 500, error_to_json(error))
 
         def _answer(self, code: int, body: Mapping[str, Any]) -> None:
             data = json.dumps(body).encode()
@@ -157,17 +155,3 @@ def _handler(calls: Mapping[str, Call], token: str) -> type[BaseHTTPRequestHandl
             """Nothing: `status` is asked every few seconds."""
 
     return Handler
-
-
-def _described(error: HeadroomError) -> dict[str, str]:
-    if isinstance(error, Misconfigured):
-        problem = str(error).removeprefix(f"{error.setting}: ")
-        return {"error": "Misconfigured", "setting": error.setting, "message": problem}
-    return {"error": "Unsafe" if isinstance(error, Unsafe) else "NotReady", "message": str(error)}
-
-
-def _error(body: Mapping[str, Any]) -> HeadroomError:
-    message = str(body.get("message", "no reason given"))
-    if body.get("error") == "Misconfigured":
-        return Misconfigured(str(body.get("setting", "")), message)
-    return Unsafe(message) if body.get("error") == "Unsafe" else NotReady(message)

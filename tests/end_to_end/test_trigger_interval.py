@@ -18,9 +18,9 @@ from pipelines.integrations import java
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.orchestration.modelling import Modelling
 from pipelines.processes.owner import cleanup
-from pipelines.server.in_process import HereDesk
-from pipelines.server.protocol import carried_out
+from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
+from profiling_jobs.orders import run_order
 from profiling_jobs.training.promoting import refit
 
 pytestmark = pytest.mark.real
@@ -131,18 +131,18 @@ def clicking(broker: Broker) -> Iterator[None]:
 
 def test_from_a_recording_and_a_profile_to_a_decision(folder: Path) -> None:
     settings = loading.parse(TOML, environment={})
-    with base.opened(settings, folder) as here, HereDesk(here, settings, folder) as desk:
-        carried_out(desk, "launch", "clicks", say=print)
+    with base.opened(settings, folder) as here, InProcessServer(here, settings, folder) as server:
+        run_order(server, "launch", "clicks", say=print)
         with clicking(here.broker):
-            carried_out(desk, "record", "clicks", say=print, seconds=130.0)
-            carried_out(desk, "profile", "clicks", say=print)
+            run_order(server, "record", "clicks", say=print, seconds=130.0)
+            run_order(server, "profile", "clicks", say=print)
             modelling = Modelling(settings, folder, MemoryRegistry())
             room, purpose = modelling.context(here.store), modelling.purpose("clicks", here.store)
             for kind in ("capacity", "workload", "recovery"):
                 made = refit(kind, purpose, room)
                 assert made.promoted, made.said
             here.clock.sleep(settings.jobs["clicks"].evaluation_interval_s)
-            found = desk.evaluate("clicks")
+            found = server.evaluate("clicks")
         assert isinstance(found["decision"]["scale_out"], int), found["decision"]["reason"]
-        engine = desk.champions.champions("clicks").engine
+        engine = server.champions.champions("clicks").engine
         assert 0.05 < engine.overhead_s[1] < 5.0

@@ -14,9 +14,9 @@ from pipelines.command_line import main
 from pipelines.environments import base
 from pipelines.environments.local.records import Record, Records
 from pipelines.integrations import kafka_broker
-from pipelines.server.in_process import HereDesk
-from pipelines.server.protocol import carried_out
+from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
+from profiling_jobs.orders import run_order
 
 TOML = """
 [deployment]
@@ -47,54 +47,54 @@ def _nobody_asks_the_twin_for_latency(monkeypatch):
     monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
 
 
-class Office:
-    def __init__(self, there, desk):
-        self.world, self.desk = there, desk
+class Service:
+    def __init__(self, there, server):
+        self.environment, self.server = there, server
 
     def passes(self, seconds):
-        """Simulated time; the desk's own thread sees to it."""
-        until = self.world.clock.now_s() + seconds
-        while self.world.clock.now_s() < until:
+        """Simulated time; the server's own thread sees to it."""
+        until = self.environment.clock.now_s() + seconds
+        while self.environment.clock.now_s() < until:
             time.sleep(0.002)
 
     @property
     def live(self):
         """What really runs, behind the adapter that keeps our hands off."""
-        return self.world.deployments._ours._cluster.job("orders")
+        return self.environment.deployments._ours._cluster.job("orders")
 
 
 @pytest.fixture
-def office(request, tmp_path):
+def service(request, tmp_path):
     settings = loading.parse(TOML + getattr(request, "param", ""), environment={})
-    with base.opened(settings, tmp_path) as there, HereDesk(there, settings, tmp_path) as desk:
+    with base.opened(settings, tmp_path) as there, InProcessServer(there, settings, tmp_path) as server:
         there.flow("in", 700.0)
-        yield Office(there, desk)
+        yield Service(there, server)
 
 
 class TestWatched:
-    def test_it_is_watched_without_being_started(self, office):
-        office.passes(130.0)
-        found = office.desk.evaluate("orders")
+    def test_it_is_watched_without_being_started(self, service):
+        service.passes(130.0)
+        found = service.server.evaluate("orders")
         assert found["observation"]["arrival_rps"] == pytest.approx(700.0, rel=0.05)
         assert found["observation"]["lag_records"] < 20_000.0
         assert found["scale_out"] == 3
         assert found["apply"] is None
         assert json.loads(json.dumps(found)) == found
         assert "profile the job, which needs its program: give job.orders" in found["decision"]["reason"]
-        status = office.desk.status()["jobs"]["orders"]
+        status = service.server.status()["jobs"]["orders"]
         assert (status["state"], status["declared_scale_out"], status["ours"]) == ("running", 3, False)
         assert "unknown" in status["executors_alive"]
 
-    def test_it_is_none_of_our_deployments(self, office):
-        assert office.world.deployments.names() == ()
+    def test_it_is_none_of_our_deployments(self, service):
+        assert service.environment.deployments.names() == ()
 
-    def test_its_input_can_be_recorded(self, office):
-        done = carried_out(office.desk, "record", "orders", seconds=20)
+    def test_its_input_can_be_recorded(self, service):
+        done = run_order(service.server, "record", "orders", seconds=20)
         assert done["recordings"]["events"]["ended"] == "complete"
 
 
 class TestHandsOff:
-    @pytest.mark.parametrize("office", ["", PROGRAM], indirect=True, ids=["alone", "with its program"])
+    @pytest.mark.parametrize("service", ["", PROGRAM], indirect=True, ids=["alone", "with its program"])
     @pytest.mark.parametrize(
         ("what", "details", "said"),
         [
@@ -104,36 +104,36 @@ class TestHandsOff:
             ("drill", {"live": True}, "not hurt here"),
         ],
     )
-    def test_what_would_touch_it_is_refused(self, office, what, details, said):
+    def test_what_would_touch_it_is_refused(self, service, what, details, said):
         with pytest.raises(Unsafe, match=rf"^job\.orders\.attach = true: it is run elsewhere.* {said}"):
-            office.desk.begin(what, "orders", **details)
-        assert (office.live.state in ("starting", "running"), office.live.declared) == (True, 3)
+            service.server.begin(what, "orders", **details)
+        assert (service.live.state in ("starting", "running"), service.live.declared) == (True, 3)
 
     @pytest.mark.parametrize("what", ["profile", "drill"])
-    def test_without_its_program_there_are_no_copies_and_it_says_what_to_do(self, office, what):
+    def test_without_its_program_there_are_no_copies_and_it_says_what_to_do(self, service, what):
         with pytest.raises(Misconfigured, match=r"job\.orders\.attach: .* add `script` or `build`"):
-            office.desk.begin(what, "orders")
+            service.server.begin(what, "orders")
         with pytest.raises(Misconfigured, match="its program is not here"):
-            office.desk.begin("probe", "orders", scale_out=1, rate_rps=300.0)
+            service.server.begin("probe", "orders", scale_out=1, rate_rps=300.0)
 
 
-@pytest.mark.parametrize("office", [PROGRAM], indirect=True, ids=["with its program"])
+@pytest.mark.parametrize("service", [PROGRAM], indirect=True, ids=["with its program"])
 class TestCopies:
-    def test_a_copy_is_profiled_and_the_live_one_goes_on(self, office):
-        office.passes(60.0)
-        runs, before = office.live.runs, office.live.checkpoint.batch
-        done = carried_out(office.desk, "profile", "orders")
+    def test_a_copy_is_profiled_and_the_live_one_goes_on(self, service):
+        service.passes(60.0)
+        runs, before = service.live.runs, service.live.checkpoint.batch
+        done = run_order(service.server, "profile", "orders")
         assert 600.0 < done["capacity_rps"]["1"]["mid"] < 900.0
-        assert (office.live.runs, office.live.declared) == (runs, 3)
-        assert office.live.checkpoint.batch > before, "it was not stopped meanwhile"
-        assert office.world.deployments.names() == ()
+        assert (service.live.runs, service.live.declared) == (runs, 3)
+        assert service.live.checkpoint.batch > before, "it was not stopped meanwhile"
+        assert service.environment.deployments.names() == ()
 
-    def test_a_copy_is_drilled_at_the_size_that_its_owner_has_given_it(self, office):
-        done = carried_out(office.desk, "drill", "orders", rates_rps=[500.0])
+    def test_a_copy_is_drilled_at_the_size_that_its_owner_has_given_it(self, service):
+        done = run_order(service.server, "drill", "orders", rates_rps=[500.0])
         (row,) = done["drills"]
         assert (row["kind"], row["scale_out"], row["kept"]) == ("driver_kill", 3, True)
-        assert office.live.runs <= 1
-        assert office.world.failures.active() == ()
+        assert service.live.runs <= 1
+        assert service.environment.failures.active() == ()
 
 
 class TestCommands:
@@ -226,9 +226,12 @@ inputs = {events = "in"}
                 there.failures.inject("orders", "driver_kill")
         assert said == []
 
-    def test_a_desk_evaluates_it_and_tells_what_is_missing(self, found, tmp_path):
-        with base.opened(found, tmp_path / "h") as there, HereDesk(there, found, tmp_path / "h") as desk:
-            evaluation = desk.evaluate("orders")
+    def test_a_server_evaluates_it_and_tells_what_is_missing(self, found, tmp_path):
+        with (
+            base.opened(found, tmp_path / "h") as there,
+            InProcessServer(there, found, tmp_path / "h") as server,
+        ):
+            evaluation = server.evaluate("orders")
         assert evaluation["attached"] is True
         assert evaluation["instruction"]["do"] == "hold"
         assert evaluation["apply"] is None

@@ -6,9 +6,9 @@ import pytest
 
 from models.quantities import Unknown
 from pipelines.environments import base, batch_tasks
-from pipelines.server.in_process import HereDesk
-from pipelines.server.protocol import carried_out
+from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
+from profiling_jobs.orders import run_order
 
 TOML = """
 [deployment]
@@ -62,45 +62,51 @@ def test_the_tasks_of_a_batch(more, partitions, tasks):
 
 
 def test_decisions_take_the_sizes_at_which_the_waves_change(real, tmp_path):
-    with HereDesk(real, settings(), tmp_path) as desk:
-        assert desk.control_settings("orders").sizes == tuple(range(1, 9))  # there is no topic yet
+    with InProcessServer(real, settings(), tmp_path) as server:
+        assert server.context.control_settings("orders").sizes == tuple(range(1, 9))  # there is no topic yet
         real.broker.create("in", partitions=12)
-        assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+        assert server.context.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
     assert batch_tasks.known(real.store, "orders") == 12
 
 
 def test_while_the_broker_is_away_what_was_counted_before_holds(real, tmp_path):
     batch_tasks.learnt(real, "orders", settings().jobs["orders"], {"events": 12})
-    with HereDesk(real, settings(), tmp_path) as desk:
-        assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+    with InProcessServer(real, settings(), tmp_path) as server:
+        assert server.context.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
 
 
 def test_partitions_that_are_added_while_it_runs_are_noticed_and_told(real, tmp_path):
     lines = []
     real.broker.create("in", partitions=6)
-    with HereDesk(real, settings(), tmp_path, say=lines.append) as desk:
-        assert desk.control_settings("orders").sizes == (1, 2, 3, 6, 8)
+    with InProcessServer(real, settings(), tmp_path, say=lines.append) as server:
+        assert server.context.control_settings("orders").sizes == (1, 2, 3, 6, 8)
         real.broker.delete("in")
         real.clock.sleep(batch_tasks.AGAIN_S)
-        assert desk.control_settings("orders").sizes == (1, 2, 3, 6, 8)  # it cannot be read: as before
+        assert server.context.control_settings("orders").sizes == (
+            1,
+            2,
+            3,
+            6,
+            8,
+        )  # it cannot be read: as before
         real.broker.create("in", partitions=12)
         assert lines == []
         real.clock.sleep(batch_tasks.AGAIN_S)
-        assert desk.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+        assert server.context.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
     assert lines == ["orders: 12 tasks a batch now, 6 tasks a batch before"]
     assert batch_tasks.known(real.store, "orders") == 12
 
 
 def test_a_search_counts_with_what_its_copies_have(real, tmp_path):
     real.broker.create("in", partitions=6)
-    with HereDesk(real, settings(), tmp_path) as desk:
-        carried_out(desk, "profile", "orders")
+    with InProcessServer(real, settings(), tmp_path) as server:
+        run_order(server, "profile", "orders")
     assert real.store.document("orders", "profiling")["state"]["settings"]["tasks"] == 6
     assert batch_tasks.known(real.store, "orders") == 6
 
 
 def test_simulated_executors_have_no_waves(tmp_path):
-    with base.opened(settings(), tmp_path) as there, HereDesk(there, settings(), tmp_path) as desk:
+    with base.opened(settings(), tmp_path) as there, InProcessServer(there, settings(), tmp_path) as server:
         there.broker.create("in", partitions=12)
-        assert desk.control_settings("orders").sizes == tuple(range(1, 9))
+        assert server.context.control_settings("orders").sizes == tuple(range(1, 9))
         assert isinstance(batch_tasks.known(there.store, "orders"), Unknown)

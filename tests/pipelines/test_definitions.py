@@ -12,11 +12,11 @@ from models.quantities import Unknown
 from models.simulation import sampling
 from pipelines.definitions import built
 from pipelines.environments import base
-from pipelines.orchestration.resources import AtDesk, RefusingIOManager
-from pipelines.server.client import DeskClient
-from pipelines.server.in_process import HereDesk
-from pipelines.server.protocol import carried_out
+from pipelines.orchestration.resources import RefusingIOManager
+from pipelines.server.client import Client
+from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading, time_windows
+from profiling_jobs.orders import run_order
 
 ROOT = Path(__file__).parents[2]
 TOML = """
@@ -92,7 +92,7 @@ class TestGraph:
         sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
         with dg.DagsterInstance.ephemeral() as instance:
             context = dg.build_sensor_context(
-                instance=instance, resources={"desk": None, "store": MemoryStore()}
+                instance=instance, resources={"server": None, "store": MemoryStore()}
             )
             reason = sensor(context).skip_reason.skip_message
         assert told in reason
@@ -108,10 +108,10 @@ class TestGraph:
         assert {schedule.name for schedule in found.schedules} == {"profile_orders"}
         assert "job.orders.drill_cron: no drill comes round" in str(found.metadata["problem"])
         sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
-        desk = AtDesk(DeskClient(tmp_path / ".headroom"))
+        server = Client(tmp_path / ".headroom")
         with dg.DagsterInstance.ephemeral() as instance:
             context = dg.build_sensor_context(
-                instance=instance, resources={"desk": desk, "store": MemoryStore()}
+                instance=instance, resources={"server": server, "store": MemoryStore()}
             )
             reason = sensor(context).skip_reason.skip_message
         assert reason.startswith("orders was not evaluated: ")
@@ -191,14 +191,14 @@ class TestValues:
         assert failed == ["after"]
 
 
-class Office:
-    """The definitions of a simulated world whose owner sits at the desk."""
+class Service:
+    """The definitions of a simulated world whose owner sits at the server."""
 
-    def __init__(self, there, desk, defs, instance):
-        self.world, self.desk, self.instance = there, desk, instance
+    def __init__(self, there, server, defs, instance):
+        self.environment, self.server, self.instance = there, server, instance
         self.resources = {
             **defs.resources,
-            "desk": AtDesk(desk),
+            "server": server,
             "store": there.store,
         }
         self.assets = [one for one in defs.assets if isinstance(one, dg.AssetsDefinition)]
@@ -233,109 +233,109 @@ class Office:
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory):
+def service(tmp_path_factory):
     """One for all stages: a Dagster instance takes seconds."""
-    tmp_path = tmp_path_factory.mktemp("office")
+    tmp_path = tmp_path_factory.mktemp("service")
     none = Unknown("left out")  # nine tenths of the twin's time
     settings = loading.parse(TOML, environment={})
     with (
         pytest.MonkeyPatch.context() as patch,
         # At a bounded pace: a twin that computes as fast as it can leaves Dagster's thread no processor.
         base.opened(settings, tmp_path / ".headroom", since_s=time.time()) as there,
-        HereDesk(there, settings, tmp_path / ".headroom") as desk,
+        InProcessServer(there, settings, tmp_path / ".headroom") as server,
         dg.DagsterInstance.ephemeral() as instance,
     ):
         patch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
-        carried_out(desk, "launch", "orders")
+        run_order(server, "launch", "orders")
         there.flow("in", 700.0)
-        yield Office(there, desk, definitions(tmp_path), instance)
+        yield Service(there, server, definitions(tmp_path), instance)
 
 
 class TestStages:
-    def test_the_input_is_recorded(self, office):
-        done, found = office.materialised("recording", seconds=20.0)
+    def test_the_input_is_recorded(self, service):
+        done, found = service.materialised("recording", seconds=20.0)
         assert found["records"] == pytest.approx(14_000, rel=0.01)
         assert found["mean_arrival_rps"] == pytest.approx(700.0, rel=0.01)
         assert "records of in" in "\n".join(
-            event.message for event in office.instance.all_logs(done.run_id) if event.message
+            event.message for event in service.instance.all_logs(done.run_id) if event.message
         )
 
-    def test_what_a_recording_takes_on_the_disk_can_be_bounded(self, office):
-        done, found = office.materialised("recording", seconds=20.0, max_bytes=1)
+    def test_what_a_recording_takes_on_the_disk_can_be_bounded(self, service):
+        done, found = service.materialised("recording", seconds=20.0, max_bytes=1)
         assert (done.success, found["records"]) == (True, 0)
         assert "it ended at the size limit" in "\n".join(
-            event.message for event in office.instance.all_logs(done.run_id) if event.message
+            event.message for event in service.instance.all_logs(done.run_id) if event.message
         )
 
-    def test_a_decision_has_its_figures_and_its_table(self, office):
-        _, found = office.materialised("decision")
+    def test_a_decision_has_its_figures_and_its_table(self, service):
+        _, found = service.materialised("decision")
         assert found["said"].startswith("2 executors held, no decision")
         assert found["scale_out"] == 2
         assert found["recovery_target_s"] == 180.0
         assert found["timeline"].startswith("![the decisions of orders](data:image/png;base64,")
         assert found["sizes"].startswith("| executors | verdict |")
 
-    def test_optimization_launched_by_hand_changes_nothing_that_need_not_change(self, office):
-        done = office.launched("optimization")
+    def test_optimization_launched_by_hand_changes_nothing_that_need_not_change(self, service):
+        done = service.launched("optimization")
         assert done.success
         (made,) = done.asset_materializations_for_node("scale_out")
         assert (made.metadata["did"].value, made.metadata["scale_out"].value) == ("nothing", 2)
 
-    def test_a_search_that_is_ended_leaves_missing_what_it_had_asked_for(self, office, monkeypatch):
-        def cut_short(what, job, /, *, say, seen, **details):
+    def test_a_search_that_is_ended_leaves_missing_what_it_had_asked_for(self, service, monkeypatch):
+        def cut_short(server, what, job, /, *, say, seen, **details):
             def look(order):
                 seen(order)
                 if any(line.startswith("probe 0") for line in order["lines"]):
                     raise DagsterExecutionInterruptedError  # as where a run is terminated
 
-            return carried_out(office.desk, what, job, say=say, seen=look, **details)
+            return run_order(server, what, job, say=say, seen=look, **details)
 
-        monkeypatch.setattr(office.resources["desk"], "carried_out", cut_short)
-        assert not office.launched("profile").success
-        asked = set(office.instance.get_dynamic_partitions("points"))
-        assert asked - office.instance.get_materialized_partitions(dg.AssetKey("profiling_points"))
-        while any(order["state"] == "running" for order in office.desk.status()["orders"]):
+        monkeypatch.setattr("assets.orders.run_order", cut_short)
+        assert not service.launched("profile").success
+        asked = set(service.instance.get_dynamic_partitions("points"))
+        assert asked - service.instance.get_materialized_partitions(dg.AssetKey("profiling_points"))
+        while any(order["state"] == "running" for order in service.server.status()["orders"]):
             time.sleep(0.05)
-        assert office.desk.status()["orders"][-1]["state"] == "cancelled"
+        assert service.server.status()["orders"][-1]["state"] == "cancelled"
 
-    def test_the_next_search_adds_its_points_and_tells_what_it_has_measured(self, office):
-        assert office.launched("profile").success
-        points = office.instance.get_dynamic_partitions("points")
+    def test_the_next_search_adds_its_points_and_tells_what_it_has_measured(self, service):
+        assert service.launched("profile").success
+        points = service.instance.get_dynamic_partitions("points")
         assert {key.split("/r")[0] for key in points} == {"orders/e1", "orders/e2"}
         key = dg.AssetKey("profiling_points")
-        assert office.instance.get_materialized_partitions(key) == set(points), "nothing is left missing"
-        kept = {f"e{one.scale_out}" for _, _, one in office.world.store.measurements("orders")}
+        assert service.instance.get_materialized_partitions(key) == set(points), "nothing is left missing"
+        kept = {f"e{one.scale_out}" for _, _, one in service.environment.store.measurements("orders")}
         assert kept == {"e1", "e2"}
-        record = office.instance.fetch_materializations(key, limit=1).records[0]
+        record = service.instance.fetch_materializations(key, limit=1).records[0]
         assert record.run_id == "", "it needs no run of its own"
         assert record.asset_materialization.metadata["throughput_rps"].value > 100.0
 
         again = max(points)
-        before = len(office.world.store.measurements("orders"))
-        done, found = office.materialised("profiling_points", again)
+        before = len(service.environment.store.measurements("orders"))
+        done, found = service.materialised("profiling_points", again)
         assert found["verdict"] in ("sustained", "not sustained")
         assert found["scale_out"] == int(again.split("/")[1][1:])
-        assert len(office.world.store.measurements("orders")) in (before, before + 1)
-        order = office.instance.get_run_by_id(done.run_id).tags["headroom/order"]
-        assert office.desk.order(order)["details"] == {
+        assert len(service.environment.store.measurements("orders")) in (before, before + 1)
+        order = service.instance.get_run_by_id(done.run_id).tags["headroom/order"]
+        assert service.server.order(order)["details"] == {
             "scale_out": found["scale_out"],
             "rate_rps": float(again.split("/r")[1]),
         }
 
-    def test_a_drill_shows_what_a_failure_costs(self, office):
-        _, found = office.materialised("failure_drills", scale_outs=[2], rates_rps=[400.0])
+    def test_a_drill_shows_what_a_failure_costs(self, service):
+        _, found = service.materialised("failure_drills", scale_outs=[2], rates_rps=[400.0])
         assert (found["drills"], found["valid_drills"], found["kept"]) == (1, 1, True)
         assert 0.0 < found["downtime_s"] <= found["recovery_s"] < 180.0
         assert "| executor_kill | 2 | 400 |" in found["each"]
 
-    def test_what_the_owner_refuses_is_one_sentence(self, office):
-        done, said = office.materialised("failure_drills", live=True)
+    def test_what_the_owner_refuses_is_one_sentence(self, service):
+        done, said = service.materialised("failure_drills", live=True)
         assert not done.success
         assert said.startswith("job.orders.allow_live_drills is false")
 
-    def test_a_key_that_names_no_point_is_told(self, office):
-        office.instance.add_dynamic_partitions("points", ["orders/4x"])
-        _, said = office.materialised("profiling_points", "orders/4x")
+    def test_a_key_that_names_no_point_is_told(self, service):
+        service.instance.add_dynamic_partitions("points", ["orders/4x"])
+        _, said = service.materialised("profiling_points", "orders/4x")
         assert "for example orders/e4/r30000" in said
 
 

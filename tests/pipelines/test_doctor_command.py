@@ -146,8 +146,8 @@ def folder_mode(folder):
 
 
 def secret_mode(folder):
-    (folder / "desk.token").write_text("x")
-    (folder / "desk.token").chmod(0o644)
+    (folder / "server.token").write_text("x")
+    (folder / "server.token").chmod(0o644)
 
 
 def damaged(folder):
@@ -237,7 +237,7 @@ class TestFolder:
         ("spoil", "what", "words"),
         [
             (folder_mode, "folder", "chmod 700 .headroom"),
-            (secret_mode, "folder", "chmod 600 .headroom/desk.token"),
+            (secret_mode, "folder", "chmod 600 .headroom/server.token"),
             (damaged, "store", "damaged|restore a copy, or move it aside"),
             (uncleared, "leftovers", "executor_freeze of orders"),
             (from_the_future, "clock", "the clock has gone back"),

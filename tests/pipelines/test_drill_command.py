@@ -20,9 +20,9 @@ from pipelines.environments.local.records import Record, Records
 from pipelines.integrations.sqlite_store import SqliteStore
 from pipelines.processes.owner import Owner
 from pipelines.processes.processes import Ended, Process, identify
-from pipelines.server.protocol import carried_out
-from pipelines.server.serving import served
+from pipelines.server.serving import open_service
 from pipelines.settings import loading
+from profiling_jobs.orders import run_order
 
 TOML = """
 [deployment]
@@ -55,8 +55,8 @@ def serving(project, toml=TOML):
     """Somebody who owns the folder, as `headroom serve` does."""
     (project / "headroom.toml").write_text(toml)
     settings = loading.parse(toml, environment={})
-    with served(settings, file=project / "headroom.toml", folder=project / ".headroom") as office:
-        yield office
+    with open_service(settings, file=project / "headroom.toml", folder=project / ".headroom") as service:
+        yield service
 
 
 def headroom(*arguments):
@@ -88,7 +88,7 @@ class TestDrill:
             (["nobody"], "there is enrichment"),
             (["enrichment", "--on-live"], "job.enrichment.allow_live_drills"),
             (["enrichment"], "--rate-rps"),
-            (["enrichment", "--kind", "node_loss", "--rate-rps", "500"], "cannot be caused here"),
+            (["enrichment", "--kind", "node_loss", "--rate-rps", "500"], "cannot be injected here"),
             (["enrichment", "--rate-rps", "500", "--budget-executor-s", "10"], "not enough for one drill"),
             (["enrichment", "--rate-rps", "500", "--budget-executor-s", "0"], "--budget-executor-s"),
             (["enrichment", "--rate-rps", "500", "--scale-out", "99"], "spark.slots"),
@@ -105,13 +105,13 @@ class TestDrill:
         (project / "headroom.toml").write_text(LIVE)
         result = headroom("drill", "enrichment", "--on-live")
         assert result.exit_code == 2
-        assert "nobody owns .headroom now: start it with `headroom serve`" in result.output
+        assert "no server runs for .headroom: start it with `headroom serve`" in result.output
 
     def test_an_owner_that_takes_no_orders_is_named(self, project):
         with Owner(project / ".headroom", command="headroom cleanup"):
             result = headroom("drill", "enrichment", "--rate-rps", "500")
         assert result.exit_code == 2
-        assert "(headroom cleanup), which does not serve a desk" in result.output
+        assert "(headroom cleanup), which takes no orders" in result.output
 
     def test_the_live_job_is_not_hurt_in_a_blackout(self, project):
         (project / "headroom.toml").write_text(
@@ -124,9 +124,9 @@ class TestDrill:
 
 class TestWhileSomebodyServes:
     def test_the_owner_drills_a_copy_and_its_lines_are_told(self, project):
-        with serving(project) as office:
+        with serving(project) as service:
             result = headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600", "--json")
-            (order,) = office.desk.status()["orders"]
+            (order,) = service.server.status()["orders"]
         assert result.exit_code == 0, result.output
         assert (order["what"], order["state"]) == ("drill", "done")
         (drill,) = json.loads(result.stdout)["drills"]
@@ -138,46 +138,46 @@ class TestWhileSomebodyServes:
             assert any(step in line for line in steps), step
 
     def test_the_owner_drills_the_live_job_where_that_is_allowed(self, project):
-        with serving(project, LIVE) as office:
+        with serving(project, LIVE) as service:
             drill = ("drill", "enrichment", "--on-live", "--kind", "driver_kill")
             result = headroom(*drill, "--yes")
             assert result.exit_code == 2
             assert "does not run here: `headroom start enrichment` starts it" in result.output
-            carried_out(office.desk, "launch", "enrichment")
-            office.world.flow("orders", 600.0)
+            run_order(service.server, "launch", "enrichment")
+            service.environment.flow("orders", 600.0)
             asked = headroom(*drill, "--kind", "broker_restart")
             assert asked.exit_code == 2
             assert "will hit the live job enrichment" in asked.output
             assert "broker_restart is not covered by its promise" in asked.output
             assert "add --yes" in asked.output
-            assert office.desk.status()["orders"][-1]["what"] == "launch"
+            assert service.server.status()["orders"][-1]["what"] == "launch"
             result = headroom(*drill, "--yes")
-            ((event, details),) = office.world.store.events("enrichment")
+            ((event, details),) = service.environment.store.events("enrichment")
         assert result.exit_code == 0, result.output
         assert "driver_kill, 2 executors at 600 records/s: down" in result.stdout
         assert (event.kind, details["on"], details["deployment"]) == ("driver_kill", "live", "enrichment")
 
     def test_the_loop_says_that_the_job_is_drilled_and_learns_its_recovery_once(self, project):
-        with serving(project, LIVE + 'mode = "apply"\nevaluation_interval_s = 20\n') as office:
-            desk = office.desk
-            carried_out(desk, "launch", "enrichment")
-            office.world.flow("orders", 600.0)
-            id = desk.begin("drill", "enrichment", live=True, kinds=["driver_kill"])
+        with serving(project, LIVE + 'mode = "apply"\nevaluation_interval_s = 20\n') as service:
+            server = service.server
+            run_order(server, "launch", "enrichment")
+            service.environment.flow("orders", 600.0)
+            id = server.begin("drill", "enrichment", live=True, kinds=["driver_kill"])
             seen = {}
             until = time.monotonic() + 60
-            while desk.order(id)["state"] == "running" and time.monotonic() < until:
-                if office.world.clock.now_s() // 20.0 not in seen:
-                    now = desk.evaluate("enrichment")
+            while server.order(id)["state"] == "running" and time.monotonic() < until:
+                if service.environment.clock.now_s() // 20.0 not in seen:
+                    now = server.evaluate("enrichment")
                     seen[now["interval"]] = now
                 time.sleep(0.01)
-            assert desk.order(id)["state"] == "done", desk.order(id)
-            (drill,) = desk.order(id)["result"]["drills"]
-            lines = desk.order(id)["lines"]
+            assert server.order(id)["state"] == "done", server.order(id)
+            (drill,) = server.order(id)["result"]["drills"]
+            lines = server.order(id)["lines"]
             for _ in range(6):
-                with office.world.hurried(), office.world.taking_part():
-                    office.world.clock.sleep(20.0)
-                after = desk.evaluate("enrichment")
-            ((event, _),) = office.world.store.events("enrichment")
+                with service.environment.hurried(), service.environment.taking_part():
+                    service.environment.clock.sleep(20.0)
+                after = server.evaluate("enrichment")
+            ((event, _),) = service.environment.store.events("enrichment")
         drilled = [one for one in seen.values() if "drill" in one["orders"]]
         assert len(drilled) >= 3
         assert all(one["instruction"]["reason"].startswith("drill under way") for one in drilled)
@@ -194,7 +194,7 @@ class TestWhileSomebodyServes:
         assert "job.enrichment.allow_live_drills is false" in result.output
 
     def test_ctrl_c_gives_it_up(self, project):
-        with serving(project) as office:
+        with serving(project) as service:
             command = [sys.executable, "-c", "from pipelines.command_line import main; main()"]
             drill = subprocess.Popen(
                 [*command, "drill", "enrichment", "--rate-rps", "600", "--repeats", "200"],
@@ -207,12 +207,15 @@ class TestWhileSomebodyServes:
             assert drill.stderr.readline() == "400 drills on a copy of enrichment\n"
             drill.send_signal(signal.SIGINT)
             _, said = drill.communicate(timeout=30)
-            (order,) = office.desk.status()["orders"]
+            (order,) = service.server.status()["orders"]
             until = time.monotonic() + 30
-            while office.desk.order(order["id"])["state"] == "running" and time.monotonic() < until:
+            while service.server.order(order["id"])["state"] == "running" and time.monotonic() < until:
                 time.sleep(0.02)
-            assert office.desk.order(order["id"])["state"] == "cancelled"
-            assert (office.world.deployments.names(), office.world.failures.active()) == ((), ())
+            assert service.server.order(order["id"])["state"] == "cancelled"
+            assert (service.environment.deployments.names(), service.environment.failures.active()) == (
+                (),
+                (),
+            )
         assert "the drill is cancelled: what was injected is cleared, and the copies are stopped" in said
         assert "Traceback" not in said
         assert drill.returncode == 130
@@ -221,9 +224,9 @@ class TestWhileSomebodyServes:
 class TestRecordProfileAndModel:
     def test_from_a_running_job_to_models_in_charge(self, project):
         small = "profile_scale_outs = [1, 2]\nprobe_s = 30\nwarm_up_s = 10\nprofile_most_probes = 2\n"
-        with serving(project, TOML + small) as office:
-            carried_out(office.desk, "launch", "enrichment")
-            office.world.flow("orders", 600.0)
+        with serving(project, TOML + small) as service:
+            run_order(service.server, "launch", "enrichment")
+            service.environment.flow("orders", 600.0)
             recorded = headroom("record", "enrichment", "--for", "2m", "--json")
             assert recorded.exit_code == 0, recorded.output
             (topic,) = json.loads(recorded.stdout)["recordings"].values()
@@ -233,12 +236,16 @@ class TestRecordProfileAndModel:
             assert profiled.exit_code == 0, profiled.output
             known = json.loads(profiled.stdout)["capacity_rps"]
             assert known["2"]["mid"] > known["1"]["mid"] > 300.0
-            assert [one["what"] for one in office.desk.status()["orders"]] == ["launch", "record", "profile"]
+            assert [one["what"] for one in service.server.status()["orders"]] == [
+                "launch",
+                "record",
+                "profile",
+            ]
             fitted = headroom("model", "enrichment", "--kind", "capacity", "--json")
             assert fitted.exit_code == 0, fitted.output
             models = json.loads(fitted.stdout)["models"]
             assert all(one["in_charge"] == 1 for one in models.values())
-            assert set(office.desk.champions.champions("enrichment").versions) == {"capacity"}
+            assert set(service.server.context.champions.champions("enrichment").versions) == {"capacity"}
             # Runs like any other: the pages show what they have materialised.
             import dagster as dg
 
@@ -259,7 +266,7 @@ class TestRecordProfileAndModel:
         said = json.loads(result.stdout)
         assert said == {
             "schema": 1,
-            "error": "nobody owns .headroom now",
+            "error": "no server runs for .headroom",
             "fix": "start it with `headroom serve`",
         }
 
@@ -269,7 +276,7 @@ class TestStartAndStop:
         both = TOML + TOML.partition("[job.enrichment]")[2].replace("orders", "clicks").join(
             ["[job.other]", ""]
         ).replace("answers", "others")
-        with serving(project, both) as office:
+        with serving(project, both) as service:
             started = headroom("start", "enrichment")
             assert (started.exit_code, started.stdout) == (0, "enrichment runs with 2 executors\n")
             assert "starting enrichment with 2 executors" in started.stderr
@@ -279,7 +286,7 @@ class TestStartAndStop:
             stopped = headroom("stop", "enrichment", "--json")
             said = {"schema": 1, "job": "enrichment", "stopped": True}
             assert (stopped.exit_code, json.loads(stopped.stdout)) == (0, said)
-            assert office.world.deployments.names() == ("other",)
+            assert service.environment.deployments.names() == ("other",)
             twice = headroom("stop", "enrichment")
             assert (twice.exit_code, twice.stdout) == (0, "enrichment did not run\n")
             assert headroom("start", "enrichment").stdout == "enrichment runs with 2 executors\n"
@@ -288,7 +295,7 @@ class TestStartAndStop:
     def test_only_who_serves_can_do_it(self, project, command):
         result = headroom(command, "enrichment")
         assert result.exit_code == 2
-        assert "nobody owns .headroom now: start it with `headroom serve`" in result.output
+        assert "no server runs for .headroom: start it with `headroom serve`" in result.output
         result = headroom(command, "enrichmint")
         assert result.exit_code == 2
         assert "did you mean enrichment?" in result.output

@@ -149,7 +149,7 @@ class TestDirectives:
 
     def test_a_server_that_does_not_know_the_job_is_told_at_once(self, store, serving, monkeypatch):
         client = SimpleNamespace(status=lambda: {"jobs": {"clicks": {}}})
-        monkeypatch.setattr(directives, "DeskClient", lambda folder: client)
+        monkeypatch.setattr(directives, "Client", lambda folder: client)
         result = headroom("pause", "orders", "--why", "x")
         assert (result.code, serving.waits) == (1, 0)
         assert "`headroom serve` does not know orders, it was started with other settings" in result.text

@@ -101,11 +101,11 @@ def test_a_file_where_a_folder_of_ours_should_be_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "headroom.toml").write_text('[deployment]\nkind = "simulated"\n')
     (tmp_path / ".headroom").mkdir(mode=0o700)
-    (tmp_path / ".headroom" / "desk").write_text("in the way")
+    (tmp_path / ".headroom" / "server").write_text("in the way")
     said = CliRunner().invoke(main, ["serve", "--no-pages"])
     assert said.exit_code == 2
     assert "File exists" in said.stderr
-    assert ".headroom/desk" in said.stderr
+    assert ".headroom/server" in said.stderr
 
 
 def test_what_cannot_be_recorded_does_not_run(folder: Path) -> None:

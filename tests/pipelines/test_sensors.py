@@ -57,8 +57,8 @@ def evaluation(job="orders", **more):
     return Evaluation(**said).to_json()
 
 
-class Desk:
-    """A desk that says what a test has written down for it."""
+class Server:
+    """A server that says what a test has written down for it."""
 
     def __init__(self, **answers):
         self.answers, self.asked, self.cancelled = answers, [], []
@@ -76,13 +76,13 @@ class Desk:
             raise NotReady("order is not known here")
 
 
-def tick(desk, cursor=None, *, now_s=NOW_S, jobs=JOBS):
-    return sensors.tick(cursor, jobs, desk, now_s=now_s)
+def tick(server, cursor=None, *, now_s=NOW_S, jobs=JOBS):
+    return sensors.tick(cursor, jobs, server, now_s=now_s)
 
 
 class TestTick:
     def test_every_job_gets_a_point_and_a_reason_also_when_nothing_changes(self):
-        found = tick(Desk())
+        found = tick(Server())
         assert not found.run_requests
         assert "orders: hold 4 executors: 36 of 42 krps fit" in found.skip_reason.skip_message
         assert {(event.asset_key.to_user_string(), event.partition) for event in found.asset_events} == {
@@ -92,7 +92,7 @@ class TestTick:
     def test_what_is_seen_is_told_every_five_minutes_what_is_said_at_every_interval(self):
         told = []
         for number in range(100_000, 100_010):
-            found = tick(Desk(orders=evaluation(interval=number)), now_s=60.0 * number)
+            found = tick(Server(orders=evaluation(interval=number)), now_s=60.0 * number)
             told += [e.asset_key.to_user_string() for e in found.asset_events if e.partition == "orders"]
         assert {name: told.count(name) for name in set(told)} == {
             "decision": 10,
@@ -101,31 +101,31 @@ class TestTick:
         }
 
     def test_a_job_is_asked_once_in_its_interval(self):
-        desk = Desk()
-        first = tick(desk)
-        again = tick(desk, first.cursor, now_s=NOW_S + 20.0)
-        assert desk.asked == ["orders", "clicks"]
+        server = Server()
+        first = tick(server)
+        again = tick(server, first.cursor, now_s=NOW_S + 20.0)
+        assert server.asked == ["orders", "clicks"]
         assert again.asset_events == []
         assert "in 10 s" in again.skip_reason.skip_message
-        third = tick(desk, again.cursor, now_s=NOW_S + 31.0)
-        assert desk.asked[2:] == ["orders"], "clicks is asked every two minutes"
+        third = tick(server, again.cursor, now_s=NOW_S + 31.0)
+        assert server.asked[2:] == ["orders"], "clicks is asked every two minutes"
         assert len(json.loads(third.cursor)["reported"]) == 2
 
     def test_a_change_is_a_run_named_by_its_attempt(self):
-        found = tick(Desk(orders=evaluation(apply=ORDER)))
+        found = tick(Server(orders=evaluation(apply=ORDER)))
         (run,) = found.run_requests
         assert (run.run_key, run.job_name, run.partition_key) == ("orders:7:wait0", "optimization", "orders")
         assert run.tags["headroom/why"] == "4 to 6 executors: the load rises"
         assert found.skip_reason is None
 
     def test_the_owner_is_gone_nothing_breaks_and_it_is_asked_again(self):
-        gone = NotReady("nobody owns .headroom now: start it with `headroom serve`")
-        found = tick(Desk(orders=gone, clicks=gone))
+        gone = NotReady("no server runs for .headroom: start it with `headroom serve`")
+        found = tick(Server(orders=gone, clicks=gone))
         assert "start it with `headroom serve`" in found.skip_reason.skip_message
         assert json.loads(found.cursor)["reported"] == {}
 
     def test_one_job_that_cannot_be_evaluated_does_not_hold_the_others_up(self):
-        found = tick(Desk(orders=Misconfigured("job.orders", "is not in the settings")))
+        found = tick(Server(orders=Misconfigured("job.orders", "is not in the settings")))
         assert (
             "orders was not evaluated: job.orders: is not in the settings" in found.skip_reason.skip_message
         )
@@ -136,25 +136,25 @@ class TestTick:
                    '{"schema": 1, "reported": {"orders": "x"}}', '{"schema": 1, "reported": {"gone": 4}}']
     )  # fmt: skip
     def test_a_cursor_that_cannot_be_read_is_begun_anew(self, cursor):
-        desk = Desk()
-        found = tick(desk, cursor)
-        assert desk.asked == ["orders", "clicks"]
+        server = Server()
+        found = tick(server, cursor)
+        assert server.asked == ["orders", "clicks"]
         assert set(json.loads(found.cursor)["reported"]) == {"orders", "clicks"}
 
     def test_a_clock_that_was_put_back_stops_nothing(self):
-        desk = Desk()
-        cursor = tick(desk).cursor
-        tick(desk, cursor, now_s=NOW_S - 3600.0)
-        assert len(desk.asked) == 4
+        server = Server()
+        cursor = tick(server).cursor
+        tick(server, cursor, now_s=NOW_S - 3600.0)
+        assert len(server.asked) == 4
 
     def test_no_job_is_said_to_be_none(self):
-        assert "[job.NAME]" in tick(Desk(), jobs={}).skip_reason.skip_message
+        assert "[job.NAME]" in tick(Server(), jobs={}).skip_reason.skip_message
 
     def test_what_is_unknown_is_left_out_of_the_plots(self):
         blind = evaluation(observation={"arrival_rps": {"unknown": "no"}}, lag_s=float("inf"))
         events = {
             e.asset_key.to_user_string(): e
-            for e in tick(Desk(orders=blind)).asset_events
+            for e in tick(Server(orders=blind)).asset_events
             if e.partition == "orders"
         }
         assert set(events) == {"decision"}
@@ -162,7 +162,7 @@ class TestTick:
 
     def test_a_slow_owner_leaves_the_rest_for_the_next_tick(self, monkeypatch):
         monkeypatch.setattr(sensors, "MOST_S", -1.0)
-        found = tick(Desk())
+        found = tick(Server())
         assert "waits for the next tick" in found.skip_reason.skip_message
         assert json.loads(found.cursor)["reported"] == {}
 
@@ -173,7 +173,7 @@ PROFILE = {"do": "profile", "model": "capacity", "why": "it has drifted", "since
 
 class TestRequests:
     def runs(self, *requests, now_s=NOW_S, job="orders"):
-        found = tick(Desk(**{job: evaluation(job, requests=requests)}), now_s=now_s)
+        found = tick(Server(**{job: evaluation(job, requests=requests)}), now_s=now_s)
         return found.run_requests or [], found.skip_reason
 
     def test_a_model_that_misses_is_fitted_again_once(self):
@@ -199,8 +199,8 @@ class TestRequests:
 
     def test_never_when_the_job_is_only_watched(self):
         jobs = loading.parse(TOML + 'mode = "observe"\n', environment={}).jobs
-        desk = Desk(clicks=evaluation("clicks", requests=[PROFILE]))
-        found = tick(desk, jobs=jobs)
+        server = Server(clicks=evaluation("clicks", requests=[PROFILE]))
+        found = tick(server, jobs=jobs)
         assert not found.run_requests
         assert "only watches" in found.skip_reason.skip_message
 
@@ -208,7 +208,7 @@ class TestRequests:
     def test_a_job_of_somebody_else_is_profiled_where_its_program_is_at_hand(self, program, runs):
         text = f'[job.clicks]\nattach = true\ncheckpoint = "/c"\ninputs = {{e = "t"}}\n{program}'
         jobs = loading.parse(text, environment={}).jobs
-        found = tick(Desk(clicks=evaluation("clicks", requests=[PROFILE])), jobs=jobs)
+        found = tick(Server(clicks=evaluation("clicks", requests=[PROFILE])), jobs=jobs)
         assert len(found.run_requests or []) == runs
         if not runs:
             assert "copies need `script` or `build`" in found.skip_reason.skip_message
@@ -223,11 +223,11 @@ class TestSensor:
         assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
         assert sensor.minimum_interval_seconds == 30
 
-    def test_it_is_given_the_desk(self):
-        desk = Desk(orders=evaluation(apply=ORDER))
+    def test_it_is_given_the_server(self):
+        server = Server(orders=evaluation(apply=ORDER))
         with dg.DagsterInstance.ephemeral() as instance:
             context = dg.build_sensor_context(
-                instance=instance, resources={"desk": desk, "store": MemoryStore()}
+                instance=instance, resources={"server": server, "store": MemoryStore()}
             )
             found = self.sensor()(context)
             assert [run.run_key for run in found.run_requests] == ["orders:7:wait0"]
@@ -236,19 +236,21 @@ class TestSensor:
             assert {one.asset_observation.partition for one in seen} == {"orders", "clicks"}
 
     def test_a_preview_of_the_same_tick_leaves_one_point(self):
-        desk = Desk()
+        server = Server()
         with dg.DagsterInstance.ephemeral() as instance:
             for _ in range(2):
                 found = self.sensor()(
                     dg.build_sensor_context(
-                        instance=instance, resources={"desk": desk, "store": MemoryStore()}
+                        instance=instance, resources={"server": server, "store": MemoryStore()}
                     )
                 )
                 assert "hold 4 executors" in found.skip_reason.skip_message
                 assert not found.asset_events, "Dagster would not show the reason"
-            desk.answers["orders"] = evaluation(interval=100_001)
+            server.answers["orders"] = evaluation(interval=100_001)
             self.sensor()(
-                dg.build_sensor_context(instance=instance, resources={"desk": desk, "store": MemoryStore()})
+                dg.build_sensor_context(
+                    instance=instance, resources={"server": server, "store": MemoryStore()}
+                )
             )
             points = [
                 one.asset_observation.tags["headroom/interval"]
@@ -258,41 +260,41 @@ class TestSensor:
         assert points == ["100001", "100000"]
 
     def test_wrong_settings_are_the_reason_of_every_tick(self):
-        desk = Desk()
+        server = Server()
         with dg.DagsterInstance.ephemeral() as instance:
             context = dg.build_sensor_context(
-                instance=instance, resources={"desk": desk, "store": MemoryStore()}
+                instance=instance, resources={"server": server, "store": MemoryStore()}
             )
             found = self.sensor("line 3: job.orders.mode: must be one of")(context)
         assert found.skip_reason.skip_message.startswith("line 3")
-        assert desk.asked == []
+        assert server.asked == []
 
     def test_twenty_jobs_take_no_time_of_the_sensor_s_own(self):
         many = "".join(f'[job.j{n}]\nbuild = "a:b"\ninputs = {{e = "t"}}\n' for n in range(20))
         jobs = loading.parse(many, environment={}).jobs
-        assert len(tick(Desk(), jobs=jobs).asset_events) == 60
+        assert len(tick(Server(), jobs=jobs).asset_events) == 60
 
 
 class TestAfterRuns:
     def test_what_a_run_has_ordered_is_given_up(self):
-        desk = Desk()
-        said = sensors.put_right(Run("drill", {"headroom/order": "drill-1"}), desk)
-        assert desk.cancelled == ["drill-1"]
+        server = Server()
+        said = sensors.put_right(Run("drill", {"headroom/order": "drill-1"}), server)
+        assert server.cancelled == ["drill-1"]
         assert "failures are cleared, copies are stopped" in said
 
     def test_a_change_is_never_cut_in_two_but_looked_at_by_control(self):
-        desk = Desk()
+        server = Server()
         tags = {"headroom/order": "apply-1", "dagster/partition": "orders"}
-        said = sensors.put_right(Run("optimization", tags), desk)
-        assert (desk.cancelled, desk.asked) == ([], ["orders"])
+        said = sensors.put_right(Run("optimization", tags), server)
+        assert (server.cancelled, server.asked) == ([], ["orders"])
         assert "hold 4 executors" in said
 
     def test_an_owner_that_was_started_anew_knows_nothing_of_it(self):
-        said = sensors.put_right(Run("drill", {"headroom/order": "gone-1"}), Desk())
+        said = sensors.put_right(Run("drill", {"headroom/order": "gone-1"}), Server())
         assert "nothing of it is going on any more" in said
 
     def test_a_run_that_ordered_nothing(self):
-        assert "nothing behind" in sensors.put_right(Run("model", {"dagster/partition": "orders"}), Desk())
+        assert "nothing behind" in sensors.put_right(Run("model", {"dagster/partition": "orders"}), Server())
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""`headroom serve` as a user runs it: its pages answer, its desk is reached, and it leaves nothing behind."""
+"""`headroom serve` as a user runs it: pages and orders are answered, and nothing is left behind."""
 
 import json
 import os
@@ -28,12 +28,12 @@ from pipelines.processes import owner
 from pipelines.processes.owner import Owner, cleanup, holder, owner_id
 from pipelines.processes.pages import Pages
 from pipelines.processes.processes import marked
-from pipelines.server.client import DeskClient
-from pipelines.server.protocol import carried_out
-from pipelines.server.serving import served
+from pipelines.server.client import Client
+from pipelines.server.serving import open_service
 from pipelines.settings import job_plans, loading
 from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.experiments.copies import Copies
+from profiling_jobs.orders import run_order
 from profiling_jobs.recording.recorded import Slice, slice_file
 from profiling_jobs.training import workload_history
 from profiling_jobs.training import workload_history as recorded_history
@@ -151,9 +151,9 @@ def test_both_pages_answer_and_sigterm_ends_everything(project):
             time.sleep(0.5)
         assets = {tuple(one["assetKey"]["path"]) for one in nodes[0]["assetNodes"]}
         assert {("recording",), ("profiling_points",), ("decision",), ("scale_out",)} <= assets
-        desk = DeskClient(serve.folder)
-        assert desk.status()["jobs"]["orders"]["declared_scale_out"] == 2
-        assert desk.evaluate("orders")["job"] == "orders"
+        server = Client(serve.folder)
+        assert server.status()["jobs"]["orders"]["declared_scale_out"] == 2
+        assert server.evaluate("orders")["job"] == "orders"
         assert {process.role for process in marked(owner_id(serve.folder))} >= {
             "dagster-code",
             "dagster-daemon",
@@ -162,7 +162,7 @@ def test_both_pages_answer_and_sigterm_ends_everything(project):
         assert left(serve.folder) == []
         assert holder(serve.folder) is None
         with pytest.raises(NotReady, match="headroom serve"):
-            DeskClient(serve.folder).status()
+            Client(serve.folder).status()
 
 
 def test_without_mlflow_the_jobs_are_evaluated_and_it_comes_back(project):
@@ -174,7 +174,7 @@ def test_without_mlflow_the_jobs_are_evaluated_and_it_comes_back(project):
         assert got(f"{found['dagster']}/server_info")[0] == 200
         assert "mlflow" not in found
         assert "damaged or no database: move it aside" in serve.says("without MLflow's pages")
-        assert DeskClient(serve.folder).status()["jobs"]["orders"]["state"] == "running"
+        assert Client(serve.folder).status()["jobs"]["orders"]["state"] == "running"
         database.rename(database.with_suffix(".aside"))
         assert got(f"{serve.says('MLflow:').split()[-1]}/health") == (200, b"OK")
         assert serve.end(signal.SIGTERM) == 128 + signal.SIGTERM
@@ -225,8 +225,8 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
     settings, said = loading.parse(TOML, environment={}), []
     for _ in range(2):
         file = project / "headroom.toml"
-        with served(settings, file=file, folder=project / ".headroom", say=said.append) as office:
-            grid = workload_history.history(office.world.store, "orders")
+        with open_service(settings, file=file, folder=project / ".headroom", say=said.append) as service:
+            grid = workload_history.history(service.environment.store, "orders")
     assert grid.values.tolist() == [50.0] * 4
     assert said == ["orders: 40 s of recorded arrivals count for its history"]
 
@@ -239,7 +239,7 @@ def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_ne
         lived(room.store, hours=0, drills=0, seed=seed)
         assert refit("capacity", Purpose("orders", 270.0, tuple(range(1, 9))), room).champion == seed
     room.registry.promote("orders.capacity", 1)  # as anybody can on MLflow's pages
-    with served(settings, file=file, folder=folder, say=said.append):
+    with open_service(settings, file=file, folder=folder, say=said.append):
         assert Champions.load(folder, "orders").versions == {"capacity": 2}  # nobody has to wait for it
         until = time.monotonic() + 90.0
         while not said:
@@ -253,7 +253,9 @@ def test_a_registry_that_cannot_be_read_is_said_and_serving_goes_on(project):
     (project / ".headroom").mkdir()
     (project / ".headroom" / "mlflow.sqlite").write_text("this is no database")
     settings, said = loading.load(project / "headroom.toml", environment={}), []
-    with served(settings, file=project / "headroom.toml", folder=project / ".headroom", say=said.append):
+    with open_service(
+        settings, file=project / "headroom.toml", folder=project / ".headroom", say=said.append
+    ):
         until = time.monotonic() + 90.0
         while not said:
             assert time.monotonic() < until
@@ -272,9 +274,11 @@ def test_copies_that_an_owners_death_has_left_are_ended_at_the_next_start(projec
         assert there.deployments.names() == (f"orders-{purpose}1",)
         monkeypatch.setattr(base, "opened", lambda *given, **more: nullcontext(there))
         for _ in range(2):
-            with served(settings, file=project / "headroom.toml", folder=folder, say=said.append) as office:
-                assert office.world.deployments.names() == ()
-                assert office.world.broker.topics() == {}
+            with open_service(
+                settings, file=project / "headroom.toml", folder=folder, say=said.append
+            ) as service:
+                assert service.environment.deployments.names() == ()
+                assert service.environment.broker.topics() == {}
     assert said == [f"orders: orders-{purpose}1, a copy that an earlier owner has left, is ended"]
 
 
@@ -304,12 +308,12 @@ class TestAJobThatWasTakenOutOfTheSettings:
 
     @staticmethod
     @contextmanager
-    def served(here, said):
+    def open_service(here, said):
         file = here.project / "headroom.toml"
         settings = loading.load(file, environment={})
-        with served(settings, file=file, folder=here.folder, say=said.append) as office:
+        with open_service(settings, file=file, folder=here.folder, say=said.append) as service:
             time.sleep(0.3)
-            yield office
+            yield service
 
     @staticmethod
     def left_running(here, role):
@@ -322,8 +326,8 @@ class TestAJobThatWasTakenOutOfTheSettings:
         copy, said = self.left_running(here, "driver.old-p1"), []
         ended = "old: old-p1, a copy that an earlier owner has left, is ended"
         for expected in (["old is not in headroom.toml any more: it is not started again", ended], []):
-            with self.served(here, said) as office:
-                assert office.world.deployments.names() == ()
+            with self.open_service(here, said) as service:
+                assert service.environment.deployments.names() == ()
             assert said == expected
             said.clear()
         assert (here.started, here.deleted, copy.alive) == ([], ["headroom.old-p1.in"], False)
@@ -334,13 +338,13 @@ class TestAJobThatWasTakenOutOfTheSettings:
     def test_one_that_still_runs_is_left_running_until_it_is_stopped(self, here, monkeypatch):
         monkeypatch.chdir(here.project)
         driver, said = self.left_running(here, "driver.old"), []
-        with self.served(here, said) as office:
+        with self.open_service(here, said) as service:
             assert said[0] == (
                 "old is not in headroom.toml any more, and still runs: it is left running, but not started "
                 "again; `headroom stop old` ends it"
             )
             assert driver.alive
-            assert office.world.deployments.names() == ("old",)
+            assert service.environment.deployments.names() == ("old",)
             stopped = CliRunner().invoke(main, ["stop", "old"])
             assert (stopped.exit_code, stopped.stdout) == (0, "old is stopped\n"), stopped.stderr
             assert not driver.alive
@@ -352,11 +356,11 @@ class TestAJobThatWasTakenOutOfTheSettings:
 
     def test_and_if_it_dies_it_stays_so(self, here):
         driver, said = self.left_running(here, "driver.old"), []
-        with self.served(here, said) as office:
+        with self.open_service(here, said) as service:
             driver.signal(signal.SIGKILL)
             driver.wait(5.0)
             time.sleep(0.3)
-            assert office.world.deployments.names() == ()
+            assert service.environment.deployments.names() == ()
         assert here.started == []
 
 
@@ -366,7 +370,7 @@ def test_a_job_that_cannot_be_started_does_not_keep_the_others_from_it(project):
     )
     with Serve(project, "--no-pages", "--launch-all") as serve:
         serve.line()
-        jobs = DeskClient(serve.folder).status()["jobs"]
+        jobs = Client(serve.folder).status()["jobs"]
         assert (jobs["orders"]["state"], jobs["big"]["state"]) == ("running", "stopped")
         serve.end(signal.SIGTERM)
         assert "big was not started: spark.slots: 8 executors" in serve.said
@@ -398,7 +402,7 @@ def test_pages_that_do_not_come_end_no_job(project, monkeypatch):
         raise NotReady("dagster-webserver is not ready within 240 s")
 
     def watch(pages):
-        looked.append(DeskClient(project / ".headroom").status()["jobs"]["orders"]["state"])
+        looked.append(Client(project / ".headroom").status()["jobs"]["orders"]["state"])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Pages, "wait", wait)
@@ -420,10 +424,10 @@ def test_a_terminal_that_has_gone_or_a_full_disk_ends_no_job(project):
             start_new_session=True,
         )
     try:
-        until, desk = time.monotonic() + 90.0, DeskClient(project / ".headroom")
+        until, server = time.monotonic() + 90.0, Client(project / ".headroom")
         while True:
             try:
-                assert desk.status()["kind"] == "simulated"
+                assert server.status()["kind"] == "simulated"
                 break
             except NotReady:
                 assert process.poll() is None
@@ -441,13 +445,13 @@ def test_a_folder_has_one_owner(project):
     settings = loading.load(project / "headroom.toml", environment={})
     where = {"file": project / "headroom.toml", "folder": project / ".headroom"}
     with (
-        served(settings, **where),
+        open_service(settings, **where),
         pytest.raises(Unsafe, match="is owned by process"),
-        served(settings, **where),
+        open_service(settings, **where),
     ):
         pass
-    with served(settings, **where) as office:
-        assert carried_out(DeskClient(office.folder), "launch", "orders")["launched"]
+    with open_service(settings, **where) as service:
+        assert run_order(Client(service.folder), "launch", "orders")["launched"]
 
 
 def test_pages_that_a_killed_owner_has_left_do_not_run_beside_the_new_ones(project):
@@ -455,18 +459,18 @@ def test_pages_that_a_killed_owner_has_left_do_not_run_beside_the_new_ones(proje
     daemon = earlier.start("dagster-daemon", [sys.executable, "-c", "import time; time.sleep(600)"])
     earlier.release()
     settings = loading.load(project / "headroom.toml", environment={})
-    with served(settings, file=project / "headroom.toml", folder=project / ".headroom"):
+    with open_service(settings, file=project / "headroom.toml", folder=project / ".headroom"):
         assert not daemon.alive
 
 
 def test_a_simulated_clock_goes_on_where_it_was(project):
     settings = loading.load(project / "headroom.toml", environment={})
     where = {"file": project / "headroom.toml", "folder": project / ".headroom"}
-    with served(settings, **where, since_s=time.time() + 500.0) as office:
-        carried_out(office.desk, "launch", "orders")
-        first = office.desk.evaluate("orders")
-    with served(settings, **where) as office:
-        assert office.world.clock.now_s() > first["at_s"]
-        before = office.world.clock.now_s()
-        office.world.clock.sleep(0.5)
-        assert office.world.clock.now_s() >= before + 0.5
+    with open_service(settings, **where, since_s=time.time() + 500.0) as service:
+        run_order(service.server, "launch", "orders")
+        first = service.server.evaluate("orders")
+    with open_service(settings, **where) as service:
+        assert service.environment.clock.now_s() > first["at_s"]
+        before = service.environment.clock.now_s()
+        service.environment.clock.sleep(0.5)
+        assert service.environment.clock.now_s() >= before + 0.5

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.command_line import main, onboard
-from pipelines.server.protocol import carried_out
 from pipelines.settings import loading
+from profiling_jobs.orders import run_order
 from tests.pipelines.test_drill_command import TOML, serving
 
 
@@ -31,16 +31,16 @@ def project(tmp_path, monkeypatch):
 
 class TestStatus:
     def test_a_job_that_runs_with_its_orders(self, project):
-        with serving(project) as office:
-            carried_out(office.desk, "launch", "enrichment")
-            office.world.flow("orders", 600.0)
-            with office.world.hurried(), office.world.taking_part():
-                office.world.clock.sleep(5.0)
-            office.desk.evaluate("enrichment")
+        with serving(project) as service:
+            run_order(service.server, "launch", "enrichment")
+            service.environment.flow("orders", 600.0)
+            with service.environment.hurried(), service.environment.taking_part():
+                service.environment.clock.sleep(5.0)
+            service.server.evaluate("enrichment")
             assert headroom("pause", "enrichment", "--why", "a look", "--no-wait").exit_code == 0
-            with office.world.hurried(), office.world.taking_part():
-                office.world.clock.sleep(60.0)
-            office.desk.evaluate("enrichment")
+            with service.environment.hurried(), service.environment.taking_part():
+                service.environment.clock.sleep(60.0)
+            service.server.evaluate("enrichment")
             result = headroom("status")
             found = json.loads(headroom("status", "--json").stdout)
         assert result.exit_code == 1, "nothing is known of the promise without models"
@@ -116,28 +116,28 @@ class TestOnboard:
 
 def test_open_prints_where_the_pages_are(project):
     assert headroom("open", "--json").exit_code == 2
-    with serving(project) as office:
+    with serving(project) as service:
         no_pages = headroom("open", "--json")
         assert "without --no-pages" in json.loads(no_pages.stdout)["fix"]
-        home = office.pages.prepare_home()
-        (home / "pages.json").write_text(json.dumps({"pid": _pid(office), "dagster": "http://127.0.0.1:1"}))
+        home = service.pages.prepare_home()
+        (home / "pages.json").write_text(json.dumps({"pid": _pid(service), "dagster": "http://127.0.0.1:1"}))
         assert json.loads(headroom("open", "enrichment", "--json").stdout)["address"] == (
             "http://127.0.0.1:1/assets/decision?partition=enrichment"
         )
 
 
-def _pid(office):
-    return json.loads((office.folder / "owner.lock").read_text())["pid"]
+def _pid(service):
+    return json.loads((service.folder / "owner.lock").read_text())["pid"]
 
 
 def test_a_dry_run_of_cleanup_ends_nothing(project):
     assert headroom("cleanup", "--dry-run").output == "nothing is running\n"
-    with serving(project) as office:
-        carried_out(office.desk, "launch", "enrichment")
+    with serving(project) as service:
+        run_order(service.server, "launch", "enrichment")
         assert "add --end-owner" in headroom("cleanup", "--dry-run").output
         found = headroom("cleanup", "--dry-run", "--end-owner")
         assert re.search(r"process \d+: would be ended", found.output)
-        assert office.world.deployments.names() == ("enrichment",)
+        assert service.environment.deployments.names() == ("enrichment",)
 
 
 def test_the_version(project):

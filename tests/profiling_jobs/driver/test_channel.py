@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_refused(server: ControlServer, body: bytes) -> N
     connection = http.client.HTTPConnection(HOST, server.port, timeout=5)
     connection.request("POST", "/status", body, {"Authorization": f"Bearer {TOKEN}"})
     answer = connection.getresponse()
-    assert (answer.status, json.loads(answer.read())["error"]) == (400, "NotReady")
+    assert (answer.status, json.loads(answer.read())["kind"]) == (400, "NotReady")
     connection.close()
 
 

@@ -1,8 +1,7 @@
-"""Who evaluates a job at every interval and moves its load, where neither Dagster's daemon nor people do?
+"""Evaluates the demo's job at every interval and moves its load, in place of Dagster's daemon and of users.
 
-Two threads by the world's clock. The load is a gentle wave around a level that can be told to rise. Every
-evaluation is kept until somebody has looked at it; with `acts` the pilot carries out what has to change
-itself, as a run of Dagster's would.
+Two threads by the environment's clock. The load is a gentle wave around a level. With `acts` it also carries
+out the changes of size, as a run of Dagster would.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Callable
 
 from models.errors import HeadroomError, NotReady
 from models.ports import Source
+from profiling_jobs.orders import Json
 
-from .protocol import Json
-from .serving import Office
+from ..server.serving import Service
 
 LOAD_EVERY_S = 5.0  # judgement: smooth beside batches of seconds
 SWING = 0.08  # of the level
@@ -24,13 +23,18 @@ SLICE_S = 1.0  # how long closing may take
 PATIENCE_S = 120.0  # of real time, for one interval
 
 
-class Pilot:
+class Evaluator:
     """Evaluates and moves the load from `start` to `close`."""
 
     def __init__(
-        self, office: Office, job: str, *, interval_s: float, seen: Callable[[Json], None] = lambda one: None
+        self,
+        service: Service,
+        job: str,
+        *,
+        interval_s: float,
+        seen: Callable[[Json], None] = lambda one: None,
     ) -> None:
-        self._office, self._job, self._interval_s, self._tell = office, job, interval_s, seen
+        self._service, self._job, self._interval_s, self._seen = service, job, interval_s, seen
         self._closing = threading.Event()
         self._turn = threading.Condition()
         self._count = 0
@@ -45,12 +49,14 @@ class Pilot:
 
     def start(self) -> None:
         for work in (self._load, self._evaluate):
-            thread = threading.Thread(target=self._guarded, args=(work,), name="headroom-pilot", daemon=True)
+            thread = threading.Thread(
+                target=self._guarded, args=(work,), name="headroom-evaluator", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 
     def hand_over(self) -> None:
-        """Go on with the load; others evaluate from now on."""
+        """Go on with the load; Dagster's daemon evaluates from now on."""
         self._handed_over = True
 
     def close(self) -> None:
@@ -59,18 +65,16 @@ class Pilot:
             thread.join()
         self._threads.clear()
 
-    # ---------------------------------------------------------------------------------------- for others
-
     def load(self, rate_rps: float, *, ramp_s: float = 0.0) -> None:
-        """To which level the load goes, within how long."""
-        now_s = self._office.world.clock.now_s()
+        """Move the load to this level within `ramp_s`."""
+        now_s = self._service.environment.clock.now_s()
         self._level = (self._at(now_s), rate_rps, now_s, ramp_s)
 
     @property
     def load_is_steady(self) -> bool:
         """Whether it has reached its level."""
         _, _, since_s, ramp_s = self._level
-        return self._office.world.clock.now_s() >= since_s + ramp_s
+        return self._service.environment.clock.now_s() >= since_s + ramp_s
 
     @property
     def newest(self) -> Json:
@@ -80,7 +84,7 @@ class Pilot:
 
     @property
     def decided(self) -> Json:
-        """The newest one at which the optimiser was asked; the newest of all where it never was."""
+        """The newest evaluation with an answer of the optimiser; the newest of all where there is none."""
         with self._turn:
             return self._decided or self._newest
 
@@ -100,19 +104,17 @@ class Pilot:
                 )
             return self._newest
 
-    # ------------------------------------------------------------------------------------- the two threads
-
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            with self._office.world.taking_part():
+            with self._service.environment.taking_part():
                 work()
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised in `next_tick`
             with self._turn:
                 self._problem = error
                 self._turn.notify_all()
 
     def _load(self) -> None:
-        world, job = self._office.world, self._office.settings.jobs[self._job]
+        world, job = self._service.environment, self._service.settings.jobs[self._job]
         source: Source = world.open_source(self._job, job, f"{self._job}-input", dict(job.inputs))
         try:
             while not self._closing.is_set():
@@ -124,17 +126,17 @@ class Pilot:
             source.stop()
 
     def _evaluate(self) -> None:
-        world, every_s = self._office.world, self._interval_s
+        world, every_s = self._service.environment, self._interval_s
         while not self._closing.is_set():
             now_s = world.clock.now_s()
             self._sleep((math.floor(now_s / every_s) + 1) * every_s + 0.5 - now_s)
             if self._closing.is_set() or self._handed_over:
                 return
             try:
-                found = self._office.desk.evaluate(self._job)
+                found = self._service.server.evaluate(self._job)
             except NotReady:  # not just now
                 continue
-            self._tell(found)
+            self._seen(found)
             if self.acts and found.get("apply"):
                 self._carry_out(found["apply"])
             with self._turn:
@@ -145,13 +147,13 @@ class Pilot:
 
     def _carry_out(self, change: Json) -> None:
         try:
-            self._office.desk.begin("apply", self._job, epoch=change["epoch"], to=change["to"])
+            self._service.server.begin("apply", self._job, epoch=change["epoch"], to=change["to"])
         except HeadroomError:  # the next tick asks again
             return
 
     def _sleep(self, seconds: float) -> None:
         while seconds > 0.0 and not self._closing.is_set():
-            self._office.world.clock.sleep(min(SLICE_S, seconds))
+            self._service.environment.clock.sleep(min(SLICE_S, seconds))
             seconds -= SLICE_S
 
     def _at(self, now_s: float) -> float:
