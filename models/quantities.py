@@ -14,7 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+if TYPE_CHECKING:
+    from .arguments import Array
 
 
 def _is_number(value: Any) -> bool:
@@ -222,6 +225,31 @@ def whole(name: str, value: Any, *, at_least: int = 1) -> int:
 
 
 ONE = {"are": "is", "were": "was", "do": "does", "have": "has"}
+
+
+def numbers(
+    name: str,
+    values: Any,
+    *,
+    at_least: float = -math.inf,
+    missing_allowed: bool = False,
+    infinite_allowed: bool = False,
+) -> Array:
+    """An array of floats. NaN means *missing* and is refused unless it is allowed; a zero is a value."""
+    import numpy as np
+
+    try:
+        result: Array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise Misuse(name, "must be numbers of one shape") from None
+    missing = np.isnan(result)
+    if not missing_allowed and bool(missing.any()):
+        raise Misuse(name, "must not contain NaN")
+    if not infinite_allowed and bool(np.isinf(result).any()):
+        raise Misuse(name, "must be finite")
+    if bool((result[~missing] < at_least).any()):
+        raise Misuse(name, f"must be >= {at_least:g}, got {float(np.nanmin(result)):g}")
+    return result
 
 
 def counted(number: int, noun: str) -> str:
