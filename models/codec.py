@@ -22,6 +22,7 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .quantities import Misuse, Unknown
@@ -41,6 +42,8 @@ def to_json(value: Any) -> Any:
         return value
     if isinstance(value, Unknown):
         return {"unknown": value.reason}
+    if isinstance(value, Path):
+        return str(value)
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):
@@ -158,6 +161,8 @@ def _value(kind: Any, data: Any, name: str) -> Any:
     if kind in EXPECTED:
         fits = isinstance(data, kind) and (kind is bool or not isinstance(data, bool))
         return data if fits else _refuse(name, EXPECTED[kind], data)
+    if kind is Path:
+        return Path(_value(str, data, name))
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (types.UnionType, Union):
         return _one_of(inside, data, name)

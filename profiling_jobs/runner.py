@@ -28,7 +28,7 @@ from . import plans
 from .driver import before_start, progress, session, sink_guard, stopping
 from .driver.channel import ControlServer
 from .driver.executors import Executors
-from .driver.launch_file import Ended, Listening, Orders, in_short
+from .driver.launch_file import Ended, LaunchFile, Listening, in_short
 from .driver.progress import QueryEnds
 from .telemetry.offsets import GroupCommits
 from .topics import Topics
@@ -42,11 +42,11 @@ COMMIT_S = 5.0  # judgement: how long the last offsets may take to reach the bro
 class Driver:
     """One run of a program."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-        self._plan = orders.plan
-        self._events = progress.ProgressFile(orders.folder / "progress.jsonl", incarnation=orders.incarnation)
-        self._group = GroupCommits(orders.brokers, group=orders.plan.group)
+    def __init__(self, launch: LaunchFile) -> None:
+        self.launch = launch
+        self._plan = launch.plan
+        self._events = progress.ProgressFile(launch.folder / "progress.jsonl", incarnation=launch.incarnation)
+        self._group = GroupCommits(launch.brokers, group=launch.plan.group)
         self._query_ends = QueryEnds(self._group.give)
         self._attaching = threading.Lock()
         self._spark: Any = None
@@ -63,7 +63,7 @@ class Driver:
     def status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What runs, of what size."""
         known: dict[str, Any] = {
-            "incarnation": self.orders.incarnation,
+            "incarnation": self.launch.incarnation,
             "batches": self._batches,
             "guard": self._guard,
         }
@@ -135,21 +135,21 @@ class Driver:
         return self._ended("finished", "the program came to its end")
 
     def _prepare(self) -> None:
-        before_start.check_topics(self._plan, self.orders.brokers)
+        before_start.check_topics(self._plan, self.launch.brokers)
         before_start.check_checkpoint(self._plan)
-        scratch = str(self.orders.folder / "scratch")
-        sink_guard.install(sink_guard.Limits(self._plan, self.orders.brokers.bootstrap, scratch))
+        scratch = str(self.launch.folder / "scratch")
+        sink_guard.install(sink_guard.Limits(self._plan, self.launch.brokers.bootstrap, scratch))
         if self._plan.role == "profile":
             self._guard = sink_guard.described(self._plan)
             say(f"profiling copy {self._plan.name}: {self._guard}")
         self._group.start()
-        session.put_in_place(self.orders, attach=self._attach, say=say)
+        session.put_in_place(self.launch, attach=self._attach, say=say)
 
     def _attach(self, spark: Any) -> None:
         with self._attaching:
             if self._spark is not None:
                 return
-            executors = Executors(spark, slots=self.orders.slots)
+            executors = Executors(spark, slots=self.launch.slots)
             executors.claim(self._plan.scale_out)
             spark.streams.addListener(progress.listener(self._events, self._query_ends, self._on_batch))
             self._events.write("session", application_id=executors.application_id)
@@ -160,7 +160,7 @@ class Driver:
 
     def _settle(self, executors: Executors) -> None:
         try:
-            took_s = executors.settle(self._plan.scale_out, timeout_s=self.orders.scale_timeout_s)
+            took_s = executors.settle(self._plan.scale_out, timeout_s=self.launch.scale_timeout_s)
             self._events.write("settled", executors=self._plan.scale_out, took_s=took_s)
         except HeadroomError as error:
             self._unsettled = str(error)
@@ -171,10 +171,10 @@ class Driver:
             self._batches += 1
 
     def _run_program(self) -> None:
-        sys.path[:0] = map(str, session.search_path(self.orders))
+        sys.path[:0] = map(str, session.search_path(self.launch))
         if isinstance(self._plan.program, Script):
-            script = session.script(self.orders)
-            sys.argv = [str(script), *plans.arguments(self._plan, brokers=self.orders.brokers.bootstrap)]
+            script = session.script(self.launch)
+            sys.argv = [str(script), *plans.arguments(self._plan, brokers=self.launch.brokers.bootstrap)]
             runpy.run_path(str(script), run_name="__main__")
         else:
             self._run_function(self._plan.program)
@@ -190,7 +190,7 @@ class Driver:
         except AttributeError as error:
             raise Misconfigured(key, f"there is no '{name}' in {module}") from error
         spark = SparkSession.builder.getOrCreate()
-        writer = build(spark, Topics(spark, self._plan, self.orders.brokers))
+        writer = build(spark, Topics(spark, self._plan, self.launch.brokers))
         if not hasattr(writer, "start"):
             raise Misconfigured(key, f"'{program.name}' gave {type(writer).__name__}, not a DataStreamWriter")
         writer.start()
@@ -211,12 +211,12 @@ class Driver:
         self._finish(self._ended("stopped", str(self._stopped)))
 
     def _ended(self, how: Any, reason: str) -> Ended:
-        return Ended(self.orders.incarnation, how, reason, self._batches)
+        return Ended(self.launch.incarnation, how, reason, self._batches)
 
     def _finish(self, ended: Ended) -> None:
         """Write the end down and go, also when threads of the program are left."""
         self._group.close(timeout_s=COMMIT_S)
-        ended.write(self.orders.folder)
+        ended.write(self.launch.folder)
         say(f"{ended.how}: {ended.reason}")
         sys.stdout.flush()
         os._exit(0 if ended.how in ("finished", "stopped") else 1)
@@ -234,18 +234,18 @@ def say(text: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run what the orders say."""
+    """Run what the launch say."""
     faulthandler.register(signal.SIGUSR1)  # writes to the log where it hangs
-    orders = Orders.read(Path(arguments[0]))
-    driver = Driver(orders)
+    launch = LaunchFile.read(Path(arguments[0]))
+    driver = Driver(launch)
     calls = {
         "status": driver.status,
         "scale": driver.scale,
         "stop_between_batches": driver.stop_between_batches,
     }
-    server = ControlServer(calls, token=(orders.folder / "token").read_text().strip())
+    server = ControlServer(calls, token=(launch.folder / "token").read_text().strip())
     server.start()
-    Listening(orders.incarnation, server.port).write(orders.folder)
+    Listening(launch.incarnation, server.port).write(launch.folder)
     driver._finish(driver.run())
 
 

@@ -10,9 +10,9 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from models import codec
 from models.ports import Plan
@@ -40,12 +40,13 @@ How = Literal["finished", "stopped", "threw", "refused", "not ready"]
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchFile:
     """What one driver process has to do."""
 
+    schema: ClassVar[int] = 1
     plan: Plan
     brokers: Brokers
-    folder: Path
+    folder: Path = field(metadata=codec.GIVEN)
     incarnation: int
     """Grows by one with every start of this deployment."""
     project: Path
@@ -56,43 +57,22 @@ class Orders:
     scale_timeout_s: float = 120.0
 
     def write(self) -> Path:
-        """Where they are then."""
+        """Where it is then."""
         path = self.folder / "driver.json"
-        write_json(
-            path,
-            {
-                "schema": 1,
-                "plan": codec.to_json(self.plan),
-                "brokers": codec.to_json(self.brokers),
-                "incarnation": self.incarnation,
-                "project": str(self.project),
-                "conf": dict(self.conf),
-                "slots": self.slots,
-                "scale_timeout_s": self.scale_timeout_s,
-            },
-        )
+        write_json(path, codec.to_json(self))
         return path
 
     @classmethod
-    def read(cls, path: Path) -> Orders:
+    def read(cls, path: Path) -> LaunchFile:
         """What `write` has written."""
-        data = json.loads(path.read_text())
-        return cls(
-            plan=codec.from_json(Plan, data["plan"]),
-            brokers=codec.from_json(Brokers, data["brokers"]),
-            folder=path.parent,
-            incarnation=int(data["incarnation"]),
-            project=Path(data["project"]),
-            conf=data["conf"],
-            slots=data["slots"],
-            scale_timeout_s=float(data["scale_timeout_s"]),
-        )
+        return codec.from_json(cls, json.loads(path.read_text()), folder=path.parent)
 
 
 @dataclass(frozen=True)
 class Ended:
     """How a driver came to its end, in its own words."""
 
+    schema: ClassVar[int] = 1
     incarnation: int
     how: How
     reason: str = ""
@@ -100,34 +80,39 @@ class Ended:
     """Finished in this incarnation."""
 
     def write(self, folder: Path) -> None:
-        write_json(folder / "ended.json", {"schema": 1, **self.__dict__})
+        write_json(folder / "ended.json", codec.to_json(self))
 
     @classmethod
     def read(cls, folder: Path, *, incarnation: int) -> Ended | None:
         """None when this incarnation wrote nothing: it runs, or it was killed."""
-        data = read_json(folder / "ended.json")
-        if data is None or data.get("incarnation") != incarnation:
-            return None
-        return cls(incarnation, data["how"], data["reason"], data["batches"])
+        return _read(cls, folder / "ended.json", incarnation)
 
 
 @dataclass(frozen=True)
 class Listening:
     """Where a driver can be asked."""
 
+    schema: ClassVar[int] = 1
     incarnation: int
     port: int
 
     def write(self, folder: Path) -> None:
-        write_json(folder / "control.json", {"schema": 1, **self.__dict__})
+        write_json(folder / "control.json", codec.to_json(self))
 
     @classmethod
     def read(cls, folder: Path, *, incarnation: int) -> Listening | None:
         """None when this incarnation does not listen yet."""
-        data = read_json(folder / "control.json")
-        if data is None or data.get("incarnation") != incarnation:
-            return None
-        return cls(incarnation, data["port"])
+        return _read(cls, folder / "control.json", incarnation)
+
+
+Written = TypeVar("Written", Ended, Listening)
+
+
+def _read(kind: type[Written], path: Path, incarnation: int) -> Written | None:
+    data = read_json(path)
+    if data is None or data.get("incarnation") != incarnation:
+        return None
+    return codec.from_json(kind, data)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

@@ -17,42 +17,42 @@ from typing import Any
 from models.errors import Misconfigured
 from models.ports import Script
 
-from .launch_file import Orders
+from .launch_file import LaunchFile
 
 
-def conf(orders: Orders) -> dict[str, str]:
+def conf(launch: LaunchFile) -> dict[str, str]:
     """The settings that win over the program's."""
-    found = dict(orders.conf)
-    if orders.plan.state_partitions is not None:
-        found["spark.sql.shuffle.partitions"] = str(orders.plan.state_partitions)
+    found = dict(launch.conf)
+    if launch.plan.state_partitions is not None:
+        found["spark.sql.shuffle.partitions"] = str(launch.plan.state_partitions)
     # Otherwise the number of tasks of a stateless job differs from batch to batch.
     found.setdefault("spark.sql.adaptive.streaming.stateless.enabled", "false")
-    found.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, search_path(orders))))
+    found.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, search_path(launch))))
     return found
 
 
-def search_path(orders: Orders) -> list[Path]:
+def search_path(launch: LaunchFile) -> list[Path]:
     """Where modules of the program are looked for, by the driver and by its executors."""
-    if isinstance(orders.plan.program, Script):
-        return [script(orders).parent, orders.project]
-    return [orders.project]
+    if isinstance(launch.plan.program, Script):
+        return [script(launch).parent, launch.project]
+    return [launch.project]
 
 
-def script(orders: Orders) -> Path:
+def script(launch: LaunchFile) -> Path:
     """The program's file."""
-    program = orders.plan.program
-    path = orders.project / (program.path if isinstance(program, Script) else "")
+    program = launch.plan.program
+    path = launch.project / (program.path if isinstance(program, Script) else "")
     if not path.is_file():
-        raise Misconfigured(f"job.{orders.plan.job}.script", f"there is no file {path}")
+        raise Misconfigured(f"job.{launch.plan.job}.script", f"there is no file {path}")
     return path
 
 
-def put_in_place(orders: Orders, *, attach: Callable[[Any], None], say: Callable[[str], None]) -> None:
+def put_in_place(launch: LaunchFile, *, attach: Callable[[Any], None], say: Callable[[str], None]) -> None:
     """From now on every session of this process is ours as well. `attach` is given each of them."""
     from pyspark.sql import SparkSession
 
-    ours = conf(orders)
-    file = orders.folder / "spark.conf"
+    ours = conf(launch)
+    file = launch.folder / "spark.conf"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as lines:
         for key, value in ours.items():
             escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
@@ -72,7 +72,7 @@ def put_in_place(orders: Orders, *, attach: Callable[[Any], None], say: Callable
         master = session.sparkContext.master
         if master != ours.get("spark.master", master):
             raise Misconfigured(
-                f"job.{orders.plan.job}.script",
+                f"job.{launch.plan.job}.script",
                 f"makes its own SparkContext on {master}: use SparkSession.builder.getOrCreate()",
             )
         attach(session)

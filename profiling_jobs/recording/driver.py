@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from models import codec
 from models.errors import HeadroomError
@@ -28,9 +28,10 @@ COLUMNS = ("key", "value", "headers", "timestamp", "partition", "offset")
 
 
 @dataclass(frozen=True)
-class Orders:
+class RecordingFile:
     """What one recording process has to do."""
 
+    schema: ClassVar[int] = 1
     request: Request
     brokers: Brokers
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -39,30 +40,14 @@ class Orders:
     """Of each slice, written in parallel."""
 
     def write(self, path: Path) -> Path:
-        """Where they are then."""
-        request = {**vars(self.request), "folder": str(self.request.folder)}
-        write_json(
-            path,
-            {
-                "schema": 1,
-                "request": request,
-                "brokers": codec.to_json(self.brokers),
-                "conf": dict(self.conf),
-                "files": self.files,
-            },
-        )
+        """Where it is then."""
+        write_json(path, codec.to_json(self))
         return path
 
     @classmethod
-    def read(cls, path: Path) -> Orders:
+    def read(cls, path: Path) -> RecordingFile:
         """What `write` has written."""
-        data = json.loads(path.read_text())
-        request = {**data["request"], "folder": Path(data["request"]["folder"])}
-        if request["heads"] is not None:
-            request["heads"] = {int(part): end for part, end in request["heads"].items()}
-        return cls(
-            Request(**request), codec.from_json(Brokers, data["brokers"]), data["conf"], int(data["files"])
-        )
+        return codec.from_json(cls, json.loads(path.read_text()))
 
 
 def copier(spark: Any, brokers: Brokers, *, topic: str, files: int) -> Any:
@@ -99,7 +84,7 @@ def say(text: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Record what the orders say."""
-    orders = Orders.read(Path(arguments[0]))
+    orders = RecordingFile.read(Path(arguments[0]))
     request = orders.request
     try:
         offsets = LogOffsets(orders.brokers, topic=request.topic)

@@ -18,11 +18,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models import codec
 from models.errors import Misconfigured, Unsafe
 from models.quantities import Unknown
 
@@ -39,6 +40,7 @@ STRAYS = 0.01  # judgement: of all records; where more are wrong, the others nee
 class Slice:
     """One piece of the recording."""
 
+    schema: ClassVar[int] = 1
     number: int
     starts: Mapping[int, int]
     """Partition -> first offset."""
@@ -58,32 +60,6 @@ class Slice:
     def files(self, folder: Path) -> tuple[Path, ...]:
         """Where its records are."""
         return tuple(data_folder(folder, self.number) / name for name in self.names)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "schema": 1,
-            **vars(self),
-            "starts": _spelt(self.starts),
-            "ends": _spelt(self.ends),
-            "arrivals": _spelt(self.arrivals),
-            "names": list(self.names),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Slice:
-        """What `to_json` has written."""
-        return cls(
-            number=int(data["number"]),
-            starts=_whole(data["starts"]),
-            ends=_whole(data["ends"]),
-            records=int(data["records"]),
-            bytes=int(data["bytes"]),
-            plain_bytes=int(data["plain_bytes"]),
-            arrivals=_whole(data["arrivals"]),
-            names=tuple(data["names"]),
-            missing=int(data["missing"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +93,7 @@ class Recorded:
         slices: list[Slice] = []
         # In order, and no further than the first gap.
         while (data := read_json(slice_file(folder, len(slices)))) is not None:
-            slices.append(Slice.from_json(data))
+            slices.append(codec.from_json(Slice, data))
         if slice_file(folder, len(slices)).exists():
             raise Unsafe(f"{slice_file(folder, len(slices))} cannot be read: record into another folder")
         return cls(
@@ -241,10 +217,6 @@ def slice_file(folder: Path, number: int) -> Path:
 def data_folder(folder: Path, number: int) -> Path:
     """Where its records are."""
     return folder / "data" / f"{number:06d}"
-
-
-def _spelt(data: Mapping[int, int]) -> dict[str, int]:
-    return {str(key): value for key, value in data.items()}
 
 
 def _whole(data: Mapping[str, Any]) -> dict[int, int]:

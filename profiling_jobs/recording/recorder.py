@@ -28,6 +28,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from models import codec
 from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 
 from ..driver.launch_file import write_json
@@ -319,7 +320,7 @@ class Recorder:
         return self._entered(recorded, piece)
 
     def _entered(self, recorded: Recorded, piece: Slice) -> Recorded:
-        write_json(slice_file(self._folder, piece.number), piece.to_json())
+        write_json(slice_file(self._folder, piece.number), codec.to_json(piece))
         return replace(recorded, slices=(*recorded.slices, piece))
 
     def _asked(self, until_s: float) -> tuple[Ends, Ends, Ends]:

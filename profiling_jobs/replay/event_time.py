@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from models.errors import Misconfigured
 
+from .replay_plan import Unit
+
 Whole = NDArray[np.int64]
 Shift = Callable[[pa.Array, Whole], pa.Array]
-Unit = Literal["s", "ms", "us", "iso"]
 
 DIGITS = {"s": 10, "ms": 13, "us": 16}  # from 2001 to 2286
 PER_MS = {"s": 1e-3, "ms": 1, "us": 1000}

@@ -24,23 +24,23 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from models import codec
-from models.arguments import number, numbers, whole
+from models.arguments import number, whole
 from models.quantities import Misuse, Unknown
 
 from ..brokers import Brokers
 from ..driver.launch_file import read_json, write_json
 
-if TYPE_CHECKING:
-    from .event_time import Unit
+Unit = Literal["s", "ms", "us", "iso"]
+SCHEDULE = "schedule.json"
 
 
 CATCH_UP = 1.15  # judgement: within the 20 % that a slice may be off
@@ -97,6 +97,7 @@ HIGHEST_RPS = 1e7  # judgement: far above any one machine
 class Schedule:
     """A rate for every moment from 0 to the end."""
 
+    schema: ClassVar[int] = 1
     stretches: tuple[tuple[int, int], ...]
     """(from µs, millirecords per second), the first from 0, ascending."""
     end_us: int
@@ -128,12 +129,6 @@ class Schedule:
             raise Misuse("steps", "must not be empty")
         return cls(tuple(stretches), at_us)
 
-    @classmethod
-    def trace(cls, rates_rps: Sequence[float], *, step_s: float = 1.0) -> Self:
-        """One rate per step, as an arrival rate is recorded."""
-        rates = numbers("rates_rps", rates_rps, at_least=0.0)
-        return cls.steps([(step_s, float(rate)) for rate in rates.ravel()])
-
     def due(self, at_us: int) -> int:
         """Records due from 0 until this moment. After the end it stays as it is."""
         at_us = min(at_us, self.end_us)
@@ -142,12 +137,6 @@ class Schedule:
         place = bisect_right(self._starts, at_us) - 1
         start, rate = self.stretches[place]
         return (self._before[place] + rate * (at_us - start)) // UNIT
-
-    def rate_rps(self, at_us: int) -> float:
-        """The rate that is commanded at this moment; 0 outside."""
-        if not 0 <= at_us < self.end_us:
-            return 0.0
-        return self.stretches[bisect_right(self._starts, at_us) - 1][1] / 1000
 
     def mean_rps(self, from_us: int, to_us: int) -> float:
         """The mean rate that is commanded between two moments."""
@@ -169,14 +158,14 @@ class Schedule:
         kept = tuple(stretch for stretch in self.stretches if stretch[0] < at_us)
         return type(self)(kept or ((0, 0),), at_us)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {"schema": 1, "stretches": [list(one) for one in self.stretches], "end_us": self.end_us}
-
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What `to_json` has written."""
-        return cls(tuple((int(start), int(rate)) for start, rate in data["stretches"]), int(data["end_us"]))
+    def read(cls, folder: Path) -> Self:
+        """The schedule of the replay in this folder, as it stands now."""
+        return codec.from_json(cls, json.loads((folder / SCHEDULE).read_text()))
+
+    def write(self, folder: Path) -> None:
+        """From now on the schedule of the replay in this folder."""
+        write_json(folder / SCHEDULE, codec.to_json(self))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -209,12 +198,13 @@ REACHED_SHARE = 0.99  # as in the verdict on a probe
 class Replay:
     """What one replay process has to do."""
 
+    schema: ClassVar[int] = 1
     topic: str
     source: str
     """A recording, a Parquet path, or generator:NAME."""
-    schedule: Schedule
+    schedule: Schedule = field(metadata=codec.GIVEN)
     brokers: Brokers
-    folder: Path
+    folder: Path = field(metadata=codec.GIVEN)
     tasks: int = 2
     seed: int = 0
     copies: float | None = None
@@ -244,26 +234,16 @@ class Replay:
         """Where the plan is then."""
         path = self.folder / "replay.json"
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        plain = {
-            key: value for key, value in vars(self).items() if key not in ("schedule", "brokers", "folder")
-        }
-        write_json(
-            path, {"schema": 1, **plain, "conf": dict(self.conf), "brokers": codec.to_json(self.brokers)}
-        )
-        write_json(self.folder / "schedule.json", self.schedule.to_json())
+        write_json(path, codec.to_json(self))
+        self.schedule.write(self.folder)
         return path
 
     @classmethod
     def read(cls, path: Path) -> Replay:
         """What `write` has written."""
-        data = {key: value for key, value in json.loads(path.read_text()).items() if key != "schema"}
-        return cls(
-            **{
-                **data,
-                "schedule": Schedule.from_json(json.loads((path.parent / "schedule.json").read_text())),
-                "brokers": codec.from_json(Brokers, data["brokers"]),
-                "folder": path.parent,
-            }
+        folder = path.parent
+        return codec.from_json(
+            cls, json.loads(path.read_text()), schedule=Schedule.read(folder), folder=folder
         )
 
 
@@ -307,35 +287,18 @@ class Control:
     @property
     def schedule(self) -> Schedule:
         """The rate for every moment, as it stands now."""
-        return Schedule.from_json(json.loads((self.folder / "schedule.json").read_text()))
+        return Schedule.read(self.folder)
 
     def set_rate(self, rate_rps: float, *, now_s: float | None = None) -> float:
         """Another rate from a moment on that is returned (epoch seconds). Before the start: from there on."""
         at_us = self._soon(now_s)
-        write_json(self.folder / "schedule.json", self.schedule.changed(rate_rps, at_us=at_us).to_json())
-        return (self.started_s or time.time()) + at_us / MICROS
-
-    def follow(self, schedule: Schedule, *, now_s: float | None = None) -> float:
-        """Another schedule from a moment on that is returned; the end stays within the old one's."""
-        at_us, kept = self._soon(now_s), self.schedule
-        if at_us >= kept.end_us:
-            raise Misuse("schedule", f"the replay is over after {kept.end_us / MICROS:,.0f} s")
-        past = tuple(one for one in kept.stretches if one[0] < at_us)
-        coming = tuple((start + at_us, rate) for start, rate in schedule.stretches)
-        coming = tuple(one for one in coming if one[0] < kept.end_us)
-        end_us = min(kept.end_us, at_us + schedule.end_us)
-        write_json(
-            self.folder / "schedule.json", replace(kept, stretches=past + coming, end_us=end_us).to_json()
-        )
+        self.schedule.changed(rate_rps, at_us=at_us).write(self.folder)
         return (self.started_s or time.time()) + at_us / MICROS
 
     def finish(self, *, now_s: float | None = None) -> None:
         """Let it end by itself, with the records that are due by now."""
         schedule = self.schedule
-        write_json(
-            self.folder / "schedule.json",
-            schedule.ended(at_us=min(self._soon(now_s), schedule.end_us)).to_json(),
-        )
+        schedule.ended(at_us=min(self._soon(now_s), schedule.end_us)).write(self.folder)
 
     def achieved(self, from_s: float, to_s: float) -> Achieved:
         """What was sent between two moments (epoch seconds), from the broker's end offsets."""

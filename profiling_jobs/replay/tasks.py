@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..driver.launch_file import read_json
 from . import event_time
-from .replay_plan import MICROS, Pace, Replay, Schedule
+from .replay_plan import MICROS, SCHEDULE, Pace, Replay, Schedule
 from .resampling import draw
 from .sources import Source
 from .tape import Records, Tape
@@ -128,7 +128,7 @@ class ScheduleFile:
     """The schedule as it stands; read again only when it was written."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "schedule.json"
+        self._path = folder / SCHEDULE
         self._seen: tuple[int, int] | None = None
         self._schedule = Schedule.constant(0, duration_s=1)
 
@@ -137,5 +137,5 @@ class ScheduleFile:
         stat = self._path.stat()
         if (stat.st_ino, stat.st_mtime_ns) != self._seen:
             self._seen = stat.st_ino, stat.st_mtime_ns
-            self._schedule = Schedule.from_json(json.loads(self._path.read_text()))
+            self._schedule = Schedule.read(self._path.parent)
         return self._schedule

@@ -13,7 +13,7 @@ import pytest
 from models.ports import Function, Plan
 from profiling_jobs import runner
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.driver.launch_file import Orders
+from profiling_jobs.driver.launch_file import LaunchFile
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "pyarrow", "pandas", "kafka", "pyspark", "dagster")
@@ -46,7 +46,7 @@ def test_a_program_that_ends_because_it_is_asked_to_was_stopped(
     monkeypatch.setattr(runner, "LEAVE_S", 3600.0)
     monkeypatch.setattr(runner.stopping, "stop", stop)
     plan = Plan("clicks", "clicks", "live", Function("a:b"), 1, {"in": "in"}, {}, "/checkpoint")
-    driver = runner.Driver(Orders(plan, Brokers("h:1"), tmp_path, 1, tmp_path, {}))
+    driver = runner.Driver(LaunchFile(plan, Brokers("h:1"), tmp_path, 1, tmp_path, {}))
     driver._spark = SimpleNamespace(streams=SimpleNamespace(active=[]))
 
     def run() -> object:

@@ -21,7 +21,7 @@ from typing import Any
 from models.errors import HeadroomError, NotReady
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.channel import ControlClient, write_token
-from profiling_jobs.driver.launch_file import Ended, Listening, Orders
+from profiling_jobs.driver.launch_file import Ended, LaunchFile, Listening
 
 from ...integrations.spark import MASTER, ExecutorProcess, LocalSpark
 from ...processes.owner import Owner
@@ -68,7 +68,7 @@ class LocalDrivers:
         for own in ("scratch", LOCAL):
             (folder / own).mkdir(mode=0o700, parents=True, exist_ok=True)
         write_token(folder / "token", secrets.token_urlsafe(32))
-        orders = Orders(
+        orders = LaunchFile(
             plan=record.plan,
             brokers=self._brokers,
             folder=folder,

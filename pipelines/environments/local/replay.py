@@ -22,7 +22,7 @@ from profiling_jobs.brokers import Brokers
 from profiling_jobs.recording import driver as recording
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.request import Request
-from profiling_jobs.replay.replay_plan import Achieved, Control, Replay, Schedule
+from profiling_jobs.replay.replay_plan import Achieved, Control, Replay
 
 from ...integrations import jars
 from ...integrations import jars as ivy
@@ -82,11 +82,6 @@ class LocalReplay:
         """Another rate, from the moment that is returned (epoch seconds)."""
         self._check(self.process)
         return self._control.set_rate(rate_rps)
-
-    def follow(self, schedule: Schedule) -> float:
-        """Another schedule, from the moment that is returned on (epoch seconds)."""
-        self._check(self.process)
-        return self._control.follow(schedule)
 
     def achieved(self, from_s: float, to_s: float) -> Achieved:
         """What was sent between two moments, beside what was commanded. Also after its end."""
@@ -152,7 +147,7 @@ class LocalRecording:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         request = replace(request, folder=request.folder.resolve())
         conf = {**self._spark.conf(), "spark.master": f"local[{files}]", "spark.ui.enabled": "false"}
-        path = recording.Orders(request, brokers, conf, files).write(folder / "orders.json")
+        path = recording.RecordingFile(request, brokers, conf, files).write(folder / "orders.json")
         return self._spark.start(self._role, "profiling_jobs.recording.driver", path, brokers)
 
     def run(self, request: Request, brokers: Brokers, *, timeout_s: float, files: int = 2) -> Recorded:

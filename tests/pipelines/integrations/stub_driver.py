@@ -18,12 +18,12 @@ from typing import Any
 
 from models.errors import NotReady
 from profiling_jobs.driver.channel import ControlServer
-from profiling_jobs.driver.launch_file import Ended, Listening, Orders
+from profiling_jobs.driver.launch_file import Ended, LaunchFile, Listening
 from profiling_jobs.driver.progress import ProgressFile
 
 
 def main() -> None:
-    orders = Orders.read(Path(sys.argv[1]))
+    orders = LaunchFile.read(Path(sys.argv[1]))
     plan, number = orders.plan, orders.incarnation
     wrong = orders.conf.get(f"stub.{number}", orders.conf.get("stub", ""))
     executors: list[subprocess.Popen[bytes]] = []

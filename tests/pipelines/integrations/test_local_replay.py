@@ -210,7 +210,7 @@ def test_a_recording_is_replayed_in_its_partitions_with_its_key_shares(
     plan = Replay(
         topic="again",
         source=str(request.folder),
-        schedule=Schedule.trace([400, 800, 1200]),
+        schedule=Schedule.steps([(1, 400), (1, 800), (1, 1200)]),
         brokers=brokers,
         folder=tmp_path,
         event_time="at",
@@ -289,7 +289,7 @@ def test_a_disk_that_fills_up_ends_it_with_one_sentence_and_it_goes_on_afterward
         pytest.skip("this user may not mount a small file system")
     from kafka import KafkaProducer
 
-    from profiling_jobs.recording.driver import Orders
+    from profiling_jobs.recording.driver import RecordingFile
 
     broker.create("large", partitions=2)
     producer = KafkaProducer(**brokers.client(), linger_ms=20)
@@ -303,7 +303,7 @@ def test_a_disk_that_fills_up_ends_it_with_one_sentence_and_it_goes_on_afterward
     small.mkdir()
     request = Request("large", small, duration_s=10.0, from_s=start_s)
     driver = recording._spark
-    orders = Orders(request, brokers, {**driver.conf(), "spark.master": "local[1]"}).write(
+    orders = RecordingFile(request, brokers, {**driver.conf(), "spark.master": "local[1]"}).write(
         tmp_path / "o.json"
     )
     process = owner.start(

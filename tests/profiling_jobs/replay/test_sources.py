@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models import codec
 from models.errors import Misconfigured
 from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.recording.recorded import Recorded, data_folder, slice_file
@@ -120,7 +121,7 @@ def test_a_recording_is_merged_by_time_and_never_against_the_offsets(tmp_path: P
         )
         pq.write_table(table, target / f"part-{part}.parquet")
     piece = described(target, 0, {0: 5, 1: 5}, {0: 9, 1: 9}, 0)
-    write_json(slice_file(folder, 0), piece.to_json())
+    write_json(slice_file(folder, 0), codec.to_json(piece))
     write_json(folder / "ended.json", {"schema": 1, "how": "complete"})
     assert Recorded.read(folder).slices == (piece,)
     source = open_source(str(folder), folder=tmp_path)
@@ -149,7 +150,7 @@ def test_when_a_record_was_there_is_unknown_where_its_producer_stamps_wrongly(tm
         target.mkdir()
         pq.write_table(table, target / "part-0.parquet")
         piece = described(target, number, {0: 100 * number}, {0: 100 * number + 100}, 0)
-        write_json(slice_file(folder, number), piece.to_json())
+        write_json(slice_file(folder, number), codec.to_json(piece))
     source = open_source(str(folder), folder=tmp_path)
     for task in range(2):
         for records in Tape(source, task=task, tasks=2).take(np.arange(200)):
