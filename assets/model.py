@@ -112,7 +112,7 @@ def fitted(
 ) -> dg.MaterializeResult | dg.AssetObservation:
     """One refit with its figures, its plots and its checks; an observation with the reason if it is skipped.
 
-    Without the data that a fit needs the run fails. It skips the model where nobody waits for it: in a run by
+    Without the data that a fit needs the run fails. It skips the model where that is no failure: in a run by
     an automation condition, and for the latency model of a job without a latency bound.
     """
     if not context.selected_asset_keys:

@@ -52,7 +52,7 @@ class Point:
 
     @property
     def key(self) -> str:
-        """Rates of three digits and more without decimals: nobody measures closer than that."""
+        """Rates of three digits and more without decimals: measurements are not more precise."""
         digits = 0 if self.rate_rps >= 100.0 else 2
         rate = f"{self.rate_rps:.{digits}f}"
         return f"{self.job}/e{self.scale_out}/r{rate.rstrip('0').rstrip('.') if '.' in rate else rate}"
@@ -148,7 +148,7 @@ class Search:
         self._instance, self._store, self._job = instance, store, job
         self._name = POINTS.name or ""
         self._reported = 0
-        # An interrupted search goes on, and tells its earlier results again.
+        # A search that goes on after an interruption reports its earlier results again.
         shown, state = instance.get_materialized_partitions(KEY), self._state()
         earlier = () if state is None or state.done else state.results
         keys = {Point(job, one.probe.scale_out, one.probe.rate_rps).key for one in earlier}

@@ -1,4 +1,4 @@
-"""How much does the job sustain at each scale-out, what was measured, and what is still open?
+"""Plot of the capacity: the curve, its interval, the measurements and what is still unknown.
 
 Filled dots are runs that were saturated, which show the capacity; hollow triangles runs that kept up, which
 show that it is at least that. The band is the 90 % interval. While the form is open every form that fits is

@@ -1,4 +1,4 @@
-"""What will arrive, how sure is that, and who forecast best until now?
+"""Plot of the forecast, and of the errors of its candidates.
 
 Above: the last hours, the forecast and its 90 % band, and the maximum that is expected. Below: the error of
 every candidate in the back-test over the horizon in use; the one that forecasts is marked.

@@ -1,6 +1,6 @@
-"""How late are records at which utilisation, and what of it is normal?
+"""Plot of latency over utilisation, normal and abnormal.
 
-Dots are measurements: filled where latency is normal, crosses where it is not. The line is what is foretold
+Dots are measurements: filled where latency is normal, crosses where it is not. The line is the prediction
 for the middle one of the measured scale-outs, with its 90 % band.
 """
 

@@ -1,17 +1,10 @@
-"""How long does recovery take at each scale-out, and which keep the promise?
+"""Plots of recovery against scale-out, of downtimes, and of drills against their prediction.
 
-One mark per failure kind and scale-out, and a line that ends where the promised share of recoveries has
-ended; across is the target. What is not recovered within the horizon stands at the top edge.
-
-How long is the job down after each kind of failure, and how much of that was measured?
-
-A line is the 90 % interval of the next downtime, the dot its middle; hollow where no event was seen and only
-the prior speaks.
-
-Do failures take as long as the models say?
-
-Each mark is a drill: measured recovery to the right, predicted upwards with its 90 % interval, by models
-that have not seen it. On the line they are the same; the band is 15 % to both sides.
+recovery    one mark per failure kind and scale-out, and a line that ends where the promised share of
+            recoveries has ended; across is the target. Beyond the horizon: at the top edge.
+downtime    the 90 % interval of the next downtime and its middle; hollow without any event, from the prior
+drills      one mark per drill: measured recovery to the right, predicted upwards with its 90 % interval, by
+            models without it; on the line they are equal, the band is 15 % to both sides
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What has happened to this job, what was decided, and was it in time?
+"""Plot of the evaluations of a job over time.
 
 Three panels over the same time: load below the capacity in use, lag in seconds of input, executors. A line
 through all of them where the size was changed, a mark where an alarm was raised.

@@ -1,8 +1,8 @@
-"""Which versions of each model are there, who made them, and which one is in charge?
+"""The `Registry` port on MLflow.
 
-The `Registry` port on MLflow. A version is a run (parameters, metrics, picture, the training data as a
+A version is a run (parameters, metrics, picture, the training data as a
 dataset), a logged model (signature, example, our document) and a version of the registered model
-`JOB.KIND`, tied together by their identifiers and described on the pages of mlflow_pages. The document is
+`JOB.KIND`, tied together by their identifiers and described on the pages of mlflow_model. The document is
 plain JSON with its digest in a tag of the version: what is loaded is what was registered, or is refused.
 """
 
@@ -222,7 +222,7 @@ def _run(client: MlflowClient, experiment_id: str, *, name: str, tags: Mapping[s
     try:
         yield run_id
     except BaseException:
-        with suppress(Exception):  # what went wrong first is what is told
+        with suppress(Exception):  # the first error is the one to report
             client.set_terminated(run_id, RunStatus.to_string(RunStatus.FAILED))
         raise
     client.set_terminated(run_id)

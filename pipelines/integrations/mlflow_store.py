@@ -1,8 +1,8 @@
-"""Where does MLflow keep its things, and how do we talk to it without surprises?
+"""Access to MLflow: where its data are, clients, locks and errors.
 
-Without a `tracking_uri` in SQLite under `.headroom/`: `mlflow.sqlite` and `mlflow-artifacts/`. Only explicit
-clients are used, never MLflow's notion of a current server, run or experiment, which belongs to the process.
-Nothing phones home; whatever MLflow has to say becomes one of our errors.
+Without a `tracking_uri` the data are in SQLite under `.headroom/`: `mlflow.sqlite` and `mlflow-artifacts/`.
+Only explicit clients are used, never MLflow's current server, run or experiment, which belong to the process.
+There is no telemetry, and MLflow's errors become ours.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class MlflowStore:
 
     @contextmanager
     def reading(self) -> Iterator[MlflowClient]:
-        """A client; errors are told as ours."""
-        with self.told():
+        """A client; MLflow's errors become ours."""
+        with self.translated():
             yield self._opened()
 
     @contextmanager
     def writing(self) -> Iterator[MlflowClient]:
         """The same for several steps that belong together: one writer at a time where the store is ours."""
-        with self.told(), self._turn, self._alone():
+        with self.translated(), self._turn, self._alone():
             yield self._opened()
 
     @contextmanager
@@ -136,7 +136,7 @@ class MlflowStore:
         if not self.ours:
             yield
             return
-        if self._alone_now:  # by this thread: whoever comes here has its turn
+        if self._alone_now:  # by this thread, which has the turn
             yield
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ class MlflowStore:
             os.close(handle)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         """MLflow's errors, and those of its database and its files, as ours."""
         try:
             yield
@@ -194,7 +194,9 @@ def _locked(handle: int, *, timeout_s: float) -> None:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as busy:
             if time.monotonic() > until:
-                raise NotReady(f"somebody has been writing to MLflow's store for {timeout_s:.0f} s") from busy
+                raise NotReady(
+                    f"another process has been writing to MLflow's store for {timeout_s:.0f} s"
+                ) from busy
             time.sleep(0.02)
 
 
@@ -204,7 +206,7 @@ def error_code(error: BaseException) -> str:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Does this say that a thing is not there, rather than that nobody answers?"""
+    """Whether the error says that a thing does not exist, rather than that the server is away."""
     if error_code(error) in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"):
         return True
     if getattr(getattr(error, "response", None), "status_code", None) == 404:
@@ -234,7 +236,7 @@ def _connected(uri: str) -> MlflowClient:
     logging.getLogger("mlflow.utils.environment").setLevel(logging.ERROR)  # our requirements name no pip
     logging.getLogger("mlflow.store.db.utils").setLevel(
         logging.CRITICAL
-    )  # a traceback of what we tell anyway
+    )  # a traceback of an error that is reported anyway
     client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
-    client.search_experiments(max_results=1)  # creates the tables, and finds out whether somebody answers
+    client.search_experiments(max_results=1)  # creates the tables, and shows whether the server answers
     return client

@@ -51,7 +51,7 @@ LAST_DRILLS = 8  # judgement: the job as it is now
 CAPACITY_ERROR = 0.15  # as the promised error of predicted recoveries on real Spark
 FORECAST_ERROR = 1.0  # of everything that arrived: more is a broken scale, and not a bursty load
 FORECAST_WARNING = 0.3  # judgement: the band is then so wide that executors are spent on it
-NAIVE_SHARE = 1.25  # judgement: what four horizons can tell apart
+NAIVE_SHARE = 1.25  # judgement: four horizons distinguish no less
 NAIVE_SLACK = 0.01  # of the mean rate; judgement: smaller errors decide nothing
 COVERAGE_ERRORS = 2.0  # standard errors of as many values as there were horizons: steps hang together
 DOWNTIME_ERROR = 1.0  # judgement: a factor of two; downtimes of one kind differ by that (models.downtime)
@@ -165,7 +165,7 @@ def failed(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
 
 
 def rare(inside: int, count: int) -> bool:
-    """Would a calibrated 90 % interval hold so few of so many only by a rare chance?"""
+    """Whether a calibrated 90 % interval holds so few of so many only by a rare chance."""
     return (
         sum(math.comb(count, k) * LEVEL**k * (1 - LEVEL) ** (count - k) for k in range(inside + 1)) < CHANCE
     )
@@ -398,8 +398,8 @@ def _abnormal_found(c: Candidate) -> CheckResult:
     if abnormal:
         said = f"{missed} of {counted(abnormal, 'abnormal point')} were missed when left out, {said}"
     share = missed / abnormal if abnormal else None
-    if rare(hits, abnormal) or rare(rightly, normal):
-        return CheckResult("failed", f"{said}; 90 % of either must be right", share, 1 - LEVEL)
+    if rare(hits + rightly, abnormal + normal):
+        return CheckResult("failed", f"{said}; 90 % of all must be right", share, 1 - LEVEL)
     if abnormal < ENOUGH_ABNORMAL:
         needs = f"{counted(ENOUGH_ABNORMAL - abnormal, 'more probe')} above the capacity"
         return CheckResult(TOO_LITTLE, said, share, MISS_WARNING, needs)

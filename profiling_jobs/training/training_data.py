@@ -159,7 +159,7 @@ def _slowdown_at(size: int, probed: Sequence[Timed], live: Sequence[Timed]) -> S
 
 
 def _recovering(at_s: float, one: Measurement, events: Sequence[Event]) -> bool:
-    """Did a recovery overlap this measurement, which ended at `at_s`?"""
+    """Whether a recovery overlaps this measurement, which ended at `at_s`."""
     return any(
         event.failed_at_s < at_s
         and at_s - one.duration_s < event.failed_at_s + min(event.recovery_s, GIVEN_UP_S)

@@ -1,19 +1,16 @@
-"""How many records per second have arrived at this job, as far back as anybody has looked?
+"""The arrival rate of a job, from recordings and from the live job.
 
-One grid per job, in the store: cell k is the mean rate over [k·10 s, (k + 1)·10 s), epoch seconds, missing
-where nobody looked. Every cell is said once: by a recording, which knows each record's time, or else by the
-live job's rates, which are coarser and only fill what is missing. The newest week is kept.
+One grid per job, in the store: cell k is the mean rate over [k·10 s, (k + 1)·10 s), epoch seconds, NaN where
+it is unknown. A recording knows each record's time; the live job's rates are coarser and only fill what is
+missing. The newest week is kept.
 
-A clock may be ahead for a while, by hours or a year, and then be set right. So live rates push out no more
-than they bring until they have brought an hour, and what is known of times after their end is kept only as
-far as a recording knows it.
+A clock may be ahead for a while, by hours or a year. So live rates replace at most as many older cells as
+they bring until they have brought an hour, and cells after the newest live rate are kept only where a
+recording made them.
 
-Which recordings does the workload's history not know yet, and what do they say?
-
-A recording lies in `recordings/JOB/BEGAN-INPUT`, one folder per input of the job. Whoever ends one tells it;
-one that its owner's death has cut short is found here at the next start, and counts for as long as it went,
-until somebody goes on with it.
-One that is still being written is looked at again the next time.
+A recording lies in `recordings/JOB/BEGAN-INPUT`, one folder per input. `tell` adds those that the
+grid does not have yet, also one that a crash has cut short; one that is still being written is added again
+later.
 """
 
 from __future__ import annotations
@@ -39,12 +36,12 @@ DOCUMENT = "workload_history"
 STEP_S = 10.0  # judgement: finer steps show the source's batches, not the load
 MOST_CELLS = 60_480  # a week: what a forecast at 30 s looks back (models.workload)
 DIGITS = 5  # of a rate; its noise is far larger
-AN_HOUR = 360  # cells; judgement: somebody has set a wrong clock right by then
+AN_HOUR = 360  # cells; judgement: a wrong clock is corrected by then
 SEEN = 0.5  # judgement: a cell of which less than half was seen is not known
 
 
 def remember(store: Store, job: str, *, start_s: float, step_s: float, rates_rps: Any) -> Grid:
-    """Add what was recorded on a regular grid, oldest first, NaN where nothing was seen; the history now."""
+    """Add recorded rates on a regular grid, oldest first, NaN where unknown; returns the history."""
     new = _resampled(
         number("start_s", start_s),
         number("step_s", step_s, above=0.0),
@@ -58,7 +55,7 @@ def remember(store: Store, job: str, *, start_s: float, step_s: float, rates_rps
 
 
 def remember_live(store: Store, job: str) -> None:
-    """Add what the control loop has seen of the live job lately, where no recording knows it better."""
+    """Add the rates that the control loop has observed, where no recording has them."""
     control = store.control(job)
     data = None if control is None else control.state.get("rates")
     if data is None:
@@ -82,7 +79,7 @@ def remember_live(store: Store, job: str) -> None:
 
 
 def history(store: Store, job: str) -> Grid | Unknown:
-    """Everything that is remembered of this job's arrivals."""
+    """The grid of this job."""
     kept, _ = _kept(store, job)
     if kept is None or np.isnan(kept.values).all():
         return Unknown(f"no arrivals of {job} are known: record its input, or let `headroom serve` watch it")
@@ -90,13 +87,13 @@ def history(store: Store, job: str) -> Grid | Unknown:
 
 
 def _kept(store: Store, job: str) -> tuple[Grid | None, float]:
-    """What is remembered, and until when recordings say so."""
+    """The grid, and the end of its recorded part."""
     data = store.document(job, DOCUMENT)
     if data is None or data.get("schema") != 1 or data["step_s"] != STEP_S:
         return None, -math.inf
     values = np.array([math.nan if v is None else v for v in data["rates_rps"]], dtype=float)
     grid = Grid(float(data["start_s"]), STEP_S, values)
-    until_s = data.get("recorded_until_s", _end_s(grid))  # where nothing is said, all may be recorded
+    until_s = data.get("recorded_until_s", _end_s(grid))  # unknown in old documents: all may be recorded
     return grid, -math.inf if until_s is None else float(until_s)
 
 
@@ -154,49 +151,54 @@ RECORDINGS_DOCUMENT = "recordings_told"
 
 
 def folder_of(recordings: Path, job: str, *, began_s: float, own: str) -> Path:
-    """Where the recording of one input lies that was begun at this whole second."""
+    """The folder of the recording of one input that began at this whole second."""
     return recordings / job / f"{began_s:.0f}-{own}"
 
 
 def tell(store: Store, job: str, recordings: Path, *, inputs: Iterable[str]) -> tuple[str, ...]:
-    """Add what the history does not know yet; a sentence for each recording that was added."""
-    known = store.document(job, RECORDINGS_DOCUMENT) or {}
-    told: set[str] = set(known.get("told", ()))
-    said, ended = [], {}
+    """Add the recordings that the history does not have yet; one sentence for each."""
+    added = _added(store, job)
+    said, finished = [], set()
     for began, folders in _by_beginning(recordings / job).items():
-        if began in told:
+        if began in added:
             continue
         found = _read(folders, tuple(inputs))
-        if isinstance(found, Unknown):  # nor will it be known later
-            ended[began] = True
+        if isinstance(found, Unknown):  # it cannot be read later either
+            finished.add(began)
             continue
         rate = _together(found)
         if not isinstance(rate, Unknown):
             first, values = rate
             remember(store, job, start_s=float(first), step_s=1.0, rates_rps=values)
-            said.append(f"{job}: {values.size} s of recorded arrivals count for its history")
-        ended[began] = not any(one.is_written for one in found)
-    finished = {began for began, over in ended.items() if over}
+            said.append(f"{job}: {values.size} s of recorded arrivals were added to its history")
+        if not any(one.is_written for one in found):
+            finished.add(began)
     if finished:
-        document = {"schema": 1, "told": sorted(told | finished)}
-        store.save_document(job, RECORDINGS_DOCUMENT, document)
+        _save_added(store, job, added | finished)
     return tuple(said)
 
 
 def newest(recordings: Path, job: str) -> tuple[int, Mapping[str, Path]]:
-    """When the last recording of the job was begun, and its folders by input; none if there is none."""
+    """The beginning of the newest recording, and its folders by input; 0 and none without one."""
     began, folders = next(reversed(_by_beginning(recordings / job).items()), ("0", {}))
     return int(began), folders
 
 
 def goes_on(store: Store, job: str, *, began_s: float) -> None:
-    """Somebody goes on with a recording that was cut short: what was told of it is not all there is."""
-    told = set((store.document(job, RECORDINGS_DOCUMENT) or {}).get("told", ())) - {f"{began_s:.0f}"}
-    store.save_document(job, RECORDINGS_DOCUMENT, {"schema": 1, "told": sorted(told)})
+    """A recording that was cut short is continued: add it again when it has ended."""
+    _save_added(store, job, _added(store, job) - {f"{began_s:.0f}"})
+
+
+def _added(store: Store, job: str) -> set[str]:
+    return set((store.document(job, RECORDINGS_DOCUMENT) or {}).get("told", ()))
+
+
+def _save_added(store: Store, job: str, added: set[str]) -> None:
+    store.save_document(job, RECORDINGS_DOCUMENT, {"schema": 1, "told": sorted(added)})
 
 
 def _by_beginning(folder: Path) -> dict[str, dict[str, Path]]:
-    """When it began -> input -> folder, the oldest first."""
+    """Beginning -> input -> folder, the oldest first."""
     found: dict[str, dict[str, Path]] = {}
     for each in folder.glob("*-*"):
         began, _, own = each.name.partition("-")
@@ -215,7 +217,7 @@ def _read(folders: Mapping[str, Path], inputs: tuple[str, ...]) -> tuple[Recorde
 
 
 def _together(recordings: tuple[Recorded, ...]) -> tuple[int, Any] | Unknown:
-    """What has arrived in all topics together, second by second, while all were recorded."""
+    """The rate of all topics together, second by second, while all were recorded."""
     rates = []
     for one in recordings:
         rate = one.rate_rps()

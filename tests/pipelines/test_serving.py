@@ -228,7 +228,7 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
         with open_service(settings, file=file, folder=project / ".headroom", say=said.append) as service:
             grid = workload_history.history(service.environment.store, "orders")
     assert grid.values.tolist() == [50.0] * 4
-    assert said == ["orders: 40 s of recorded arrivals count for its history"]
+    assert said == ["orders: 40 s of recorded arrivals were added to its history"]
 
 
 def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_next_start_on(project, lived):

@@ -48,6 +48,11 @@ def every_model(room: TrainingContext) -> dict[str, promoting.Made]:
     return {kind: refit(kind, PURPOSE, room) for kind in ORDER}
 
 
+def known(found: Any) -> Any:
+    assert not isinstance(found, Unknown), found.reason
+    return found
+
+
 def outcomes(made: promoting.Made) -> dict[str, str]:
     return {one.name: one.outcome for one in made.checks}
 
@@ -62,8 +67,7 @@ class TestAllFour:
         champions = Champions.load(room.folder, "orders")
         assert champions.versions == {"workload": 1, "capacity": 1, "latency": 1, "recovery": 1}
         assert isinstance(champions.capacity, CapacityModel)
-        eight = champions.capacity.predict(8)
-        assert not isinstance(eight, Unknown)
+        eight = known(champions.capacity.predict(8))
         truth = 20_000.0 / (0.5 + 20_000.0 / (4000.0 * 8**0.85))
         assert eight.mid == pytest.approx(truth, rel=0.05)
         assert isinstance(champions.engine, EngineInputs)
@@ -109,8 +113,7 @@ class TestAllFour:
         assert f"provisional: {passed} of {len(made.checks)} checks passed" in made.said
         needs = Champions.load(room.folder, "orders").provisional["capacity"]
         assert "3 more drills of driver_kill" in needs
-        kept = room.registry.load("orders.capacity")
-        assert not isinstance(kept, Unknown)
+        kept = known(room.registry.load("orders.capacity"))
         assert kept.tags["checks"] == "provisional"
         assert "3 more drills" in kept.tags["to_make_it_firm"]
 
@@ -129,8 +132,7 @@ class TestPromotion:
         assert "Version 1 stays in charge" in made.said
         assert Champions.load(room.folder, "orders").versions == {"capacity": 1}
         assert room.registry.aliases("orders.capacity") == {"champion": 1, "challenger": 2}
-        refused = room.registry.load("orders.capacity", alias="challenger")
-        assert not isinstance(refused, Unknown)
+        refused = known(room.registry.load("orders.capacity", alias="challenger"))
         assert "held_out_error" in refused.tags["failed_checks"]
 
     def test_a_first_commit_of_those_that_are_left_misleads_nobody(
@@ -227,8 +229,7 @@ class TestTraining:
         lived(store, sizes=(1, 2, 4), drills=0, hours=0)
         alone = Measurement(3, 12_000.0, 8200.0, False, duration_s=60.0)
         store.add_measurement("orders", "orders/e3/r12000", alone, at_s=NOW_S + 60.0)
-        found = fitting.fit_capacity(self.measured(store))
-        assert not isinstance(found, Unknown)
+        found = known(fitting.fit_capacity(self.measured(store)))
         assert found["figures"]["saturated_sizes"] == 4
 
     @pytest.mark.fast
@@ -261,8 +262,7 @@ class TestTraining:
         lived(store, drills=0, hours=0)
         far = Measurement(4, 30_000.0, 30_000.0, True, duration_s=600.0, origin="live")
         store.add_measurement("orders", "live-1", far, at_s=NOW_S + 700.0)
-        found = fitting.fit_capacity(self.measured(store))
-        assert not isinstance(found, Unknown)
+        found = known(fitting.fit_capacity(self.measured(store)))
         assert found["figures"]["left_out_contradicting"] == 1
         assert found["figures"]["live_measurements"] == 0
 
@@ -339,8 +339,7 @@ class TestTraining:
         for drills_after in (0, 1):
             begin_s = NOW_S + 8_000.0 - 2_000.0 * drills_after
             data = replace(self.measured(store), slower=Slowdown(4, 0.5, begin_s))
-            found = fitting.fit_capacity(data)
-            assert not isinstance(found, Unknown)
+            found = known(fitting.fit_capacity(data))
             evidence = Evidence(replace(PURPOSE, candidates=(1, 2, 4)), events=store.events("orders"))
             (verdict,) = (v for v in checks.run_checks(found, evidence) if v.name == "agrees_with_drills")
             assert ("no drill" in verdict.said) == (drills_after == 0)
@@ -370,8 +369,7 @@ class TestFits:
     @pytest.mark.fast
     def test_one_measured_size_is_not_enough_for_several(self) -> None:
         data = Measured((Measurement(2, 150.0, 100.0, False, duration_s=60.0),) * 3, {2: 0.4}, "1", 0.0, 1.0)
-        found = fitting.fit_capacity(data)
-        assert not isinstance(found, Unknown)
+        found = known(fitting.fit_capacity(data))
         named = {
             v.name: v.outcome
             for v in checks.run_checks(found, Evidence(replace(PURPOSE, candidates=(1, 2, 4))))
@@ -386,8 +384,7 @@ class TestFits:
     def test_a_forecast_that_does_not_reach_far_enough_is_refused(self) -> None:
         store = MemoryStore()
         workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[100.0, 110.0] * 30)
-        found = fitting.fit_workload(workload_history.history(store, "orders"), horizon_s=90.0)
-        assert not isinstance(found, Unknown)
+        found = known(fitting.fit_workload(workload_history.history(store, "orders"), horizon_s=90.0))
         verdict = checks.run_checks(found, Evidence(replace(PURPOSE, horizon_s=500.0)))[0]
         assert (verdict.name, verdict.outcome) == ("enough_points", "failed")
         assert "reaches 90 s and decisions need 500 s" in verdict.said
@@ -395,8 +392,7 @@ class TestFits:
     def test_a_forecast_worse_than_the_naive_one_is_refused(self, room: TrainingContext, lived: Fill) -> None:
         lived(room.store)
         arrivals = training_data.arrivals(room.store, "orders")
-        found = fitting.fit_workload(arrivals, horizon_s=270.0)
-        assert not isinstance(found, Unknown)
+        found = known(fitting.fit_workload(arrivals, horizon_s=270.0))
         assert checks.run_checks(found, Evidence(replace(PURPOSE, horizon_s=270.0)))[3].outcome == "passed"
         figures = {**found["figures"], "held_out_mae_rps": 3.0 * found["figures"]["naive_mae_rps"]}
         worse = checks.run_checks({**found, "figures": figures}, Evidence(replace(PURPOSE, horizon_s=270.0)))[
@@ -456,8 +452,7 @@ class TestHistory:
         store = MemoryStore()
         workload_history.remember(store, "orders", start_s=1000.0, step_s=1.0, rates_rps=[10.0] * 30)
         workload_history.remember(store, "orders", start_s=1050.0, step_s=5.0, rates_rps=[20.0] * 4)
-        grid = workload_history.history(store, "orders")
-        assert not isinstance(grid, Unknown)
+        grid = known(workload_history.history(store, "orders"))
         assert grid.start_s == 1000.0
         np.testing.assert_allclose(grid.values, [10.0, 10.0, 10.0, math.nan, math.nan, 20.0, 20.0])
 
@@ -466,8 +461,7 @@ class TestHistory:
         store = MemoryStore()
         workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[1.0, 2.0, 3.0])
         workload_history.remember(store, "orders", start_s=10.0, step_s=10.0, rates_rps=[math.nan, 5.0])
-        grid = workload_history.history(store, "orders")
-        assert not isinstance(grid, Unknown)
+        grid = known(workload_history.history(store, "orders"))
         assert grid.values.tolist() == [1.0, 2.0, 5.0]
 
     @pytest.mark.fast
@@ -504,8 +498,7 @@ class TestHistory:
         live = Rates(60.0, 14, (150.0, 160.0, 170.0, 180.0))  # from 840 s on; the recording ends at 900 s
         store.save_control(Control("orders", 1, {"rates": codec.to_json(live)}), expected_epoch=None)
         for _ in range(2):  # told twice is known once
-            grid = training_data.arrivals(store, "orders")
-            assert not isinstance(grid, Unknown)
+            grid = known(training_data.arrivals(store, "orders"))
             assert grid.start_s == 600.0
             assert grid.values.tolist() == [*recorded, *[160.0] * 6, *[170.0] * 6, *[180.0] * 6]
         assert not isinstance(fitting.fit_workload(grid, horizon_s=60.0), Unknown)
@@ -517,8 +510,7 @@ class TestHistory:
             kept = store.control("orders")
             epoch = None if kept is None else kept.epoch
             store.save_control(Control("orders", (epoch or 0) + 1, state), expected_epoch=epoch)
-            grid = training_data.arrivals(store, "orders")
-            assert not isinstance(grid, Unknown)
+            grid = known(training_data.arrivals(store, "orders"))
             return grid
 
         store, week_s = MemoryStore(), 7 * 86_400.0
@@ -542,8 +534,7 @@ class TestHistory:
             store.save_control(
                 Control("orders", minutes, {"rates": codec.to_json(live)}), expected_epoch=before
             )
-            grid = training_data.arrivals(store, "orders")
-            assert not isinstance(grid, Unknown)
+            grid = known(training_data.arrivals(store, "orders"))
             assert (np.nanmax(grid.values) == 7.0) == (minutes == 60)
 
     @pytest.mark.fast
@@ -553,16 +544,14 @@ class TestHistory:
         store.save_control(Control("orders", 1, {"rates": codec.to_json(live)}), expected_epoch=None)
         training_data.arrivals(store, "orders")
         workload_history.remember(store, "orders", start_s=900.0, step_s=10.0, rates_rps=[5.0] * 6)
-        grid = training_data.arrivals(store, "orders")
-        assert not isinstance(grid, Unknown)
+        grid = known(training_data.arrivals(store, "orders"))
         assert grid.values[-6:].tolist() == [5.0] * 6
 
     @pytest.mark.fast
     def test_steps_of_a_forecast_begin_at_whole_steps(self) -> None:
         store = MemoryStore()
         workload_history.remember(store, "orders", start_s=20.0, step_s=10.0, rates_rps=[3.0, 1.0, 2.0, 3.0])
-        grid = workload_history.history(store, "orders")
-        assert not isinstance(grid, Unknown)
+        grid = known(workload_history.history(store, "orders"))
         coarse = fitting.coarser(grid, step_s=30.0)
         assert coarse.start_s == 30.0
         assert coarse.values.tolist() == [2.0]

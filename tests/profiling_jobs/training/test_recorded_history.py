@@ -45,7 +45,7 @@ def rates(store):
 def test_what_the_death_of_its_owner_has_cut_short_counts_once(store, tmp_path):
     recorded(tmp_path)
     said = recorded_history.tell(store, "orders", tmp_path, inputs=["events"])
-    assert said == ("orders: 40 s of recorded arrivals count for its history",)
+    assert said == ("orders: 40 s of recorded arrivals were added to its history",)
     assert rates(store) == [50.0] * 4
     assert recorded_history.tell(store, "orders", tmp_path, inputs=["events"]) == ()
 
@@ -87,7 +87,7 @@ def test_one_that_is_gone_on_with_is_told_again(store, tmp_path):
     assert recorded_history.tell(store, "orders", tmp_path, inputs=["events"]) == ()
     recorded_history.goes_on(store, "orders", began_s=BEGAN_S)
     assert recorded_history.tell(store, "orders", tmp_path, inputs=["events"]) == (
-        "orders: 60 s of recorded arrivals count for its history",
+        "orders: 60 s of recorded arrivals were added to its history",
     )
     assert rates(store) == [50.0] * 10
 
