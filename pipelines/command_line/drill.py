@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from models.errors import Misconfigured, Unsafe
-from models.quantities import FAILURE_KINDS
+from models.quantities import FAILURE_KINDS, counted
 
 from ..server import drills
 from ..settings.schema import JobSettings
@@ -119,7 +119,11 @@ def command(
             raise
         problem = str(wrong).removeprefix(f"{wrong.setting}: ")
         raise Misconfigured(OPTIONS[wrong.setting], problem) from wrong
-    server_orders.results(job, found, [one["said"] for one in found["drills"]], as_json=as_json)
+    # On a terminal that shows both, every drill has its line already.
+    lines = [] if sys.stdout.isatty() and sys.stderr.isatty() else [one["said"] for one in found["drills"]]
+    kept, target_s = sum(one["kept"] for one in found["drills"]), settings.jobs[job].recovery_target_s
+    lines.append(f"{kept} of {counted(len(found['drills']), 'drill')} recovered within {target_s:g} s")
+    server_orders.results(job, found, lines, as_json=as_json)
     if not found["kept"]:
         raise click.exceptions.Exit(1)
 

@@ -50,9 +50,11 @@ def command(job: str, for_: str, max_bytes: int | None, file: Path, folder: Path
     recordings = result["recordings"]
     lines = [
         f"{own}: {counted(one['records'], 'record')} of {one['topic']}, {one['mean_rps']:,.0f} records/s, "
-        f"{one['bytes'] / 1e6:,.1f} MB in {one['folder']}"
+        f"{one['bytes'] / 1e6:,.1f} MB in\n  {one['folder']}"
         for own, one in recordings.items()
     ]
-    server_orders.results(job, result, [*lines, *([problem] if problem else [])], as_json=as_json)
+    server_orders.results(
+        job, result, [*"\n".join(lines).splitlines(), *([problem] if problem else [])], as_json=as_json
+    )
     if problem or not all(one["records"] for one in recordings.values()):
         raise click.exceptions.Exit(1)

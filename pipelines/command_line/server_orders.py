@@ -23,7 +23,7 @@ from ..processes import owner
 from ..server.client import NO_SERVER, Client
 from ..settings import job_plans, loading
 from ..settings.schema import Settings
-from . import stored_job
+from . import page, stored_job
 
 if TYPE_CHECKING:
     from ..orchestration.runs import Runs
@@ -101,7 +101,7 @@ def shown(name: str) -> Iterator[Show]:
     with Progress(*columns(), console=Console(stderr=True), transient=True, expand=True) as progress:
         task = progress.add_task(name, total=1.0, what="")
         yield Show(
-            lambda line: progress.console.print(line, markup=False, highlight=False, soft_wrap=True),
+            lambda line: progress.console.print(line, markup=False, highlight=False, soft_wrap="://" in line),
             lambda share, stage: progress.update(task, completed=share, what=stage),
         )
 
@@ -201,6 +201,10 @@ def in_a_run(
             show.say(_interrupted(server, watched.order_id, what, cancelled))
             raise
     if watched.problem is not None:
+        if watched.order_id and not own and owner.holder(folder) is None:
+            raise NotReady(
+                f"the server has ended during the {what}: start `headroom serve`, and run this again"
+            )
         raise watched.problem
     if watched.result is None:
         raise NotReady(problem or f"the {what} has no result: see its run")
@@ -223,9 +227,12 @@ def _interrupted(server: Server, order_id: str, what: str, cancelled: str) -> st
 
 
 def results(job: str, found: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
-    """What a command prints at its end."""
+    """What a command prints at its end; a line that begins with blanks, a path, is not wrapped."""
     if as_json:
         click.echo(json.dumps({"schema": 1, "job": job, **found}, indent=1, ensure_ascii=False))
         return
     for line in lines:
-        click.echo(line)
+        if line.startswith(" "):
+            click.echo(line)
+        else:
+            page.paragraph(line, indent=0)

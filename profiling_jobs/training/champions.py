@@ -44,9 +44,9 @@ from .model_documents import (
 FOLDER = "champions"
 SCHEMA = 1
 WANTED = {
-    "workload": "fit the workload model",
-    "capacity": "profile the job",
-    "latency": "profile the job",
+    "workload": "fit the workload model (`headroom model`)",
+    "capacity": "profile the job (`headroom profile`)",
+    "latency": "profile the job (`headroom profile`)",
     "recovery": "run a drill, or fit the recovery model",
 }
 
