@@ -189,15 +189,10 @@ class Lab:
     def probe(self, copy: Copy, rate_rps: float, *, probe_s: float) -> ProbeRun:
         """The product's own probe, on a copy that is there already."""
         name = copy.plan.job
-        fresh, copy.measured = not copy.measured, True
-        return ProbeRun(
-            Probe(0, copy.plan.scale_out, rate_rps, warm_up_s=self.job(name).warm_up_s, probe_s=probe_s),
-            watch=copy.watch,
-            source=copy.source,
-            clock=self.world.clock,
-            rules=self.rules(name),
-            fresh=fresh,
-        )
+        probe = Probe(0, copy.plan.scale_out, rate_rps, warm_up_s=self.job(name).warm_up_s, probe_s=probe_s)
+        run = ProbeRun(probe, copy, clock=self.world.clock, rules=self.rules(name))
+        copy.measured = True
+        return run
 
     def ready(self, copy: Copy, rate_rps: float) -> None:
         """It runs at this rate, warm and without a backlog."""

@@ -10,7 +10,7 @@ from models.errors import Misconfigured, NotReady
 from models.probing import Result
 from models.quantities import Misuse, Unknown, counted, executors
 from profiling_jobs.experiments.copies import Copies
-from profiling_jobs.experiments.probe import ProbeRun
+from profiling_jobs.experiments.probe import ProbeRun, finish
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import missing_for_decisions, point
 from profiling_jobs.orders import Probe, Profile
@@ -141,24 +141,13 @@ def probe(context: Context, order: Order, details: Probe) -> Found:
             raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
         order.say(f"{executors(size)} at {rate:,.0f} records/s")
         copy = copies.launch(size)
-        run = ProbeRun(
-            probe,
-            watch=copy.watch,
-            source=copy.source,
-            clock=around.clock,
-            rules=job_plans.rules(job),
-            fresh=True,
-        )
-        steps = run.steps()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as finished:
-                result: Result = finished.value
-                break
-            around.clock.sleep(LOOK_S)
+        run = ProbeRun(probe, copy, clock=around.clock, rules=job_plans.rules(job))
+
+        def look() -> None:
             took = around.clock.now_s() - began_s
             order.at(min(0.99, took / (search.warm_up_s + search.probe_s)))
+
+        result = finish(run.steps(), around.clock, every_s=LOOK_S, look=look)
     finally:
         for problem in copies.clear():
             order.say(f"left behind: {problem}")

@@ -23,7 +23,7 @@ from . import drill, drill_prediction
 from .copies import Copies, Copy, ExperimentContext
 from .drill import Outcome, clear_left_over
 from .drill_prediction import Models
-from .probe import ProbeRun, Rules, Spending
+from .probe import ProbeRun, Rules, Spending, finish
 
 DOCUMENT = "drills"
 DRILL_S = 180.0  # judgement: getting ready, a minute undisturbed, a recovery and its hold
@@ -167,24 +167,13 @@ class Drilling:
         self._say(f"{cell.kind}: a copy with {at} gets ready")
         copy = self._copy_of(cell.scale_out)
         probe = Probe(0, cell.scale_out, cell.rate_rps, warm_up_s=0.0, probe_s=1.0)
-        steps = ProbeRun(
-            probe,
-            watch=copy.watch,
-            source=copy.source,
-            clock=self._around.clock,
-            rules=self._rules,
-            fresh=not copy.measured,
-            left_s=left_s,
-        ).ready()
+        clock, rules = self._around.clock, self._rules
+        ready = ProbeRun(probe, copy, clock=clock, rules=rules, left_s=left_s).ready()
+        problem = finish(ready, clock, every_s=rules.sample_s)
         copy.measured = True
-        try:
-            while True:
-                next(steps)
-                self._around.clock.sleep(self._rules.sample_s)
-        except StopIteration as finished:
-            if problem := finished.value:
-                self._drop()
-                return Outcome(cell.kind, cell.scale_out, cell.rate_rps, Unknown(problem), {})
+        if problem:
+            self._drop()
+            return Outcome(cell.kind, cell.scale_out, cell.rate_rps, Unknown(problem), {})
         name, began_s = copy.plan.name, self._batch_began_s
         outcome = drill.run(
             copy.watch,

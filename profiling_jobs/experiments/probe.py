@@ -23,15 +23,17 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from models.arguments import number
 from models.errors import Misconfigured, NotReady
-from models.ports import Clock, Source
+from models.ports import Clock
 from models.probing import Facts, Probe, Result, judge
 from models.quantities import Unknown
 
 from ..telemetry.latency import LatencyWindow
 from ..telemetry.timeline import Done, Watch
+from .copies import Copy
 
 STEADY_S = 8.0  # judgement: with two batches at least, the least that a trend shows in
 STEADY_SHARE = 0.10  # judgement: three times the noise of such a part
@@ -220,38 +222,60 @@ class OverBudget(_Spoilt):
     """What a probe may cost is used up."""
 
 
+Ended = TypeVar("Ended")
+
+
+def finish(
+    steps: Generator[None, None, Ended],
+    clock: Clock,
+    *,
+    every_s: float,
+    look: Callable[[], None] = lambda: None,
+) -> Ended:
+    """Let a probe run to its end; `look` is called after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            result: Ended = finished.value
+            return result
+        clock.sleep(every_s)
+        look()
+
+
 class ProbeRun:
-    """One probe on one copy. `left_s`: how long it may still run."""
+    """One probe on one copy, which starts with a warm-up unless it is warm at its size."""
 
     def __init__(
         self,
         probe: Probe,
+        copy: Copy,
         *,
-        watch: Watch,
-        source: Source,
         clock: Clock,
         rules: Rules,
-        fresh: bool,
         latency: bool = False,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`latency`: also measure the latency at LIGHT_SHARES of the capacity that the warm-up shows."""
+        """`latency`: also measure the latency at LIGHT_SHARES of the capacity that the warm-up shows.
+
+        `left_s`: how long it may still run.
+        """
         self.probe = probe
         self.light: tuple[Result, ...] = ()
         """What was measured there; its time counts as the probe's."""
         self.out_of_budget = False
         self.capacity_rps: float | Unknown = Unknown("the warm-up is not over")
         """What it processed at the end of the warm-up, with more input than it could take."""
-        self._watch, self._source, self._clock, self._rules = watch, source, clock, rules
+        self._watch, self._source, self._clock, self._rules = copy.watch, copy.source, clock, rules
         self.batches: tuple[tuple[int, float], ...] = ()
         """Records and processing seconds of its batches, small ones and full ones."""
-        self._fresh, self._latency, self._left_s = fresh, latency, left_s
-        self._complete = not fresh
+        self._fresh, self._latency, self._left_s = not copy.measured, latency, left_s
+        self._complete = copy.measured
         self._commanded: float | None = None
         self._doubted_from = clock.now_s()
         self._began_s = self._warm_s = clock.now_s()
         self._readings = Readings(
-            watch, began_s=self._began_s, sample_s=rules.sample_s, trigger_s=rules.trigger_s
+            self._watch, began_s=self._began_s, sample_s=rules.sample_s, trigger_s=rules.trigger_s
         )
 
     def steps(self) -> Generator[None, None, Result]:

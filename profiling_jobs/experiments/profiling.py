@@ -28,7 +28,7 @@ from models.quantities import Unknown, executors
 
 from ..telemetry import spark_page
 from .copies import Copies, Copy, ExperimentContext
-from .probe import ProbeRun, Rules, Spending
+from .probe import ProbeRun, Rules, Spending, finish
 from .profiling_record import Record
 
 Dealt = list[tuple[Probe, Copy | None]]
@@ -135,17 +135,10 @@ class Profiling:
         self._progress(self.state, "a single executor says where to begin")
         try:
             copy = self._sized(1)
-            run = ProbeRun(
-                probe,
-                watch=copy.watch,
-                source=copy.source,
-                clock=clock,
-                rules=self._rules,
-                fresh=True,
-                left_s=lambda: self._spending.left_s(0, clock.now_s()),
-            )
-            problem = self._finish(run.warmed())
-            found = Unknown(problem) if problem else self._guess(copy)
+            run = self._run_of(probe, copy)
+            problem = finish(run.warmed(), clock, every_s=self._rules.sample_s)
+            stages = () if problem else self._around.stages(copy.plan.name)
+            found = Unknown(problem) if problem else spark_page.guesses(stages, settings.scale_outs)
             copy.measured = not problem
             if isinstance(found, Unknown):
                 self._progress(self.state, f"it says nothing: {found.reason}")
@@ -158,17 +151,16 @@ class Profiling:
         self._spending.running.clear()
         self._carry(clock.now_s() - began_s)
 
-    def _guess(self, copy: Copy) -> Mapping[int, float] | Unknown:
-        assert self._around.stages is not None
-        return spark_page.guesses(self._around.stages(copy.plan.name), self.state.settings.scale_outs)
-
-    def _finish(self, steps: Generator[None, None, str]) -> str:
-        while True:
-            try:
-                next(steps)
-            except StopIteration as finished:
-                return str(finished.value)
-            self._around.clock.sleep(self._rules.sample_s)
+    def _run_of(self, probe: Probe, copy: Copy, *, latency: bool = False) -> ProbeRun:
+        clock = self._around.clock
+        return ProbeRun(
+            probe,
+            copy,
+            clock=clock,
+            rules=self._rules,
+            latency=latency,
+            left_s=lambda: self._spending.left_s(probe.number, clock.now_s()),
+        )
 
     def _to_begin(self, asked: Sequence[Probe]) -> list[Probe]:
         return [] if self._over else [probe for probe in asked if probe.number not in self._running]
@@ -182,8 +174,7 @@ class Profiling:
         return found
 
     def _start(self, probe: Probe, spare: Copy | None) -> None:
-        clock = self._around.clock
-        now_s = clock.now_s()
+        now_s = self._around.clock.now_s()
         if spare is not None:
             self._carry(self._spending.waited(spare.plan.name, now_s))
         self._spending.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
@@ -192,16 +183,7 @@ class Profiling:
         except NotReady as error:
             self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
             return
-        run = ProbeRun(
-            probe,
-            watch=copy.watch,
-            source=copy.source,
-            clock=clock,
-            rules=self._rules,
-            fresh=not copy.measured,
-            latency=self._wants_latency(probe.scale_out),
-            left_s=lambda: self._spending.left_s(probe.number, clock.now_s()),
-        )
+        run = self._run_of(probe, copy, latency=self._wants_latency(probe.scale_out))
         self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
         self._progress(
             self.state,

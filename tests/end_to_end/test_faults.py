@@ -82,11 +82,9 @@ def _probe(here: World, copies: Copies, disturb: Callable[[ProbeRun, Copy], bool
     copy = copies.launch(1)
     run = ProbeRun(
         Probe(0, 1, 100.0, warm_up_s=60.0, probe_s=120.0),
-        watch=copy.watch,
-        source=copy.source,
+        copy,
         clock=here.clock,
         rules=Rules(limit_records=500),
-        fresh=True,
     )
     steps, done, until = run.steps(), False, time.monotonic() + 2 * PATIENCE_S
     result: Result | None = None

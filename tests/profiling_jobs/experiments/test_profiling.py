@@ -114,11 +114,9 @@ class World:
         self.copy = copy
         run = ProbeRun(
             Probe(0, scale_out, rate_rps, warm_up_s=30.0, probe_s=probe_s),
-            watch=copy.watch,
-            source=copy.source,
+            copy,
             clock=self.clock,
             rules=rules or Rules(limit_records=LIMIT, warm_up_s=30.0),
-            fresh=True,
             **({} if left_s is None else {"left_s": left_s}),
         )
         began_s, steps = self.clock.now_s(), run.steps()
@@ -381,9 +379,7 @@ class TestProfiling:
             copy = copies.sized(size, copy)
             probe = Probe(0, size, 0.9 * truth(size), warm_up_s=30.0, probe_s=60.0)
             rules = Rules(limit_records=LIMIT, warm_up_s=10.0)
-            run = ProbeRun(
-                probe, watch=copy.watch, source=copy.source, clock=world.clock, rules=rules, fresh=True
-            )
+            run = ProbeRun(probe, copy, clock=world.clock, rules=rules)
             result = self._ended(run.steps(), world.clock)
             assert (result.verdict, result.reason) == ("sustained", "")
         copies.clear()
