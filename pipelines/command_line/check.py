@@ -12,7 +12,7 @@ import click
 from models.quantities import counted
 
 from ..settings import loading
-from ..settings.checks import concerns
+from ..settings.concerns import concerns
 from ..settings.loading import Mistake, WrongSettings
 
 

@@ -11,7 +11,7 @@ from profiling_jobs.control_loop import applying
 from profiling_jobs.orders import Apply, Details
 
 from ..settings import job_plans
-from ..settings.checks import default_state_partitions
+from ..settings.concerns import default_state_partitions
 from .context import LOOK_S, Context, Found
 from .order_queue import Order
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from models.errors import Misconfigured
-from pipelines.settings.checks import concerns
+from pipelines.settings.concerns import concerns
 from pipelines.settings.job_plans import control_settings
 from pipelines.settings.loading import (
     HEADROOM_SETTINGS,

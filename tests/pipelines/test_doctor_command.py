@@ -23,7 +23,7 @@ from pipelines.command_line.doctor.jobs import attached
 from pipelines.integrations.sqlite_store import SqliteStore
 from pipelines.processes.owner import Owner
 from pipelines.settings import loading
-from pipelines.settings.checks import _network_timeout
+from pipelines.settings.concerns import _network_timeout
 from pipelines.settings.schema import JobSettings, Settings, SparkSettings
 
 SIMULATED = """

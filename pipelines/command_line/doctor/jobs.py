@@ -8,7 +8,7 @@ from profiling_jobs.telemetry.checkpoint import Checkpoint
 
 from ...environments.base import STORE
 from ...integrations.sqlite_store import SqliteStore
-from ...settings.checks import concerns
+from ...settings.concerns import concerns
 from ...settings.schema import JobSettings
 from .findings import Finding, Surroundings, ok, problem, warning
 
