@@ -177,7 +177,7 @@ def test_a_load_that_rises_gets_a_recommendation_and_nothing_is_touched() -> Non
     assert found[-1].observation["hottest_share"].reason.startswith("somebody else runs it")
     said = explained(Evaluation.from_json(found[-1].to_json()), shown=str)
     assert "would go from 4 to" in said.done
-    assert "Its owner, who alone can change it: when it has" in said.would_change[0]
+    assert "It runs outside Headroom: give it 7 executors there" in said.would_change[0]
     assert not any("Mode apply" in one for one in said.would_change)
     assert ("executors", "4 declared, how many are alive is unknown") in said.seen
 
