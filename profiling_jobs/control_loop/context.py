@@ -19,7 +19,6 @@ from models.workload import Forecaster
 from ..telemetry.timeline import Timeline
 
 NO_FORECASTER = Unknown("there is no workload model yet: fit it")
-NO_CAPACITY = Unknown("there is no capacity model in charge")
 KEPT_S = 30 * 86_400.0  # judgement: a month of evaluations, some 100 MB a job
 
 
@@ -43,16 +42,6 @@ class InCharge:
     provisional: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Kind -> what to measure to make it firm, of the models whose checks had too little data."""
     seed: int = 0
-
-    @property
-    def forecaster_version(self) -> int:
-        """Distinguishes a new forecaster from the old one."""
-        return self.versions.get("workload", 0)
-
-    @property
-    def capacity_version(self) -> int | Unknown:
-        """A new one ends what was held against the old one."""
-        return self.versions.get("capacity", NO_CAPACITY)
 
 
 def never(job: str, now_s: float) -> Blackout | None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models import control
+from models import codec, control
 from models.control import Directives, Settings, State, lost_our_size
 from models.control.deciding import Decider, Decision, Models, PredictsCapacity, Situation
 from models.control.evidence import NEEDED
@@ -39,7 +39,7 @@ from models.quantities import (
 
 from .applying import Followed, follow, pending
 from .context import InCharge, Loop
-from .evaluation_record import Evaluation, fact_to_json, short
+from .evaluation_record import Evaluation, fact_to_json
 from .forecasting import Foreseen, foresee
 from .live_capacity import LiveCapacity, learnt_online, said_live
 from .memory import Memory, next_epoch, recall, save
@@ -47,6 +47,7 @@ from .observe import Observed, Tick, nothing, observe
 
 __all__ = ["evaluate", "Evaluation"]
 
+NO_CAPACITY = Unknown("there is no capacity model in charge")
 NO_SIZE = Unknown("the declared size was not read")
 BROKEN = (HeadroomError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, OSError)
 """What a model that was damaged, or made for something else, may raise."""
@@ -121,7 +122,9 @@ def _evaluated(tick: Tick) -> Memory:
     )
     evaluation = _record(tick, after, seen, load, champions, instructions)
     drift = tick.memory.drift.seen(
-        version=champions if isinstance(champions, Unknown) else champions.capacity_version,
+        version=NO_CAPACITY
+        if isinstance(champions, Unknown)
+        else champions.versions.get("capacity", NO_CAPACITY),
         scale_out=seen.observation.scale_out,
         profile=evaluation.capacity.get("profile", NO_SIZE),
         online=evaluation.capacity.get("online", NO_SIZE),
@@ -260,7 +263,7 @@ def _record(
         learnt=[fact_to_json(each.fact) for each in instructions if isinstance(each, Learn)],
         observation=_observed(o),
         lag_s=_lag_s(state, o),
-        decision=short(decided) if asked else {"unknown": first.reason},
+        decision=codec.to_json(decided) if asked else {"unknown": first.reason},
         models={} if isinstance(champions, Unknown) else dict(champions.versions),
         provisional={}
         if isinstance(champions, Unknown)

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from models import codec
 from models.quantities import Json, Measurement, Misuse, RecoveryEvent, Unknown
 
 SCHEMA = 1
 DIGITS = 5  # measured (bench store): with all 17 a day of 256 candidates takes 65 MB
-_CLOCK = 1e8  # larger numbers are epoch seconds and keep their milliseconds
 
 NOT_DECIDED = {"unknown": "nothing was decided at this tick"}
 NOT_FORECAST = {"unknown": "nothing was forecast at this tick"}
@@ -109,7 +109,9 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, numbers to five digits."""
-        return {"schema": SCHEMA} | {f.name: short(getattr(self, f.name)) for f in fields(self)}
+        return {"schema": SCHEMA} | {
+            f.name: codec.readable(getattr(self, f.name), digits=DIGITS) for f in fields(self)
+        }
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
@@ -134,30 +136,10 @@ class Evaluation:
         return tuple(fact_from_json(fact) for fact in self.learnt)
 
 
-def short(value: Any) -> Any:
-    """The same in plain JSON types with as many digits as matter; an infinity is null."""
-    if value is None or isinstance(value, bool | str | int):
-        return value
-    if isinstance(value, Unknown):
-        return {"unknown": value.reason}
-    if isinstance(value, float):
-        value = float(value)
-        if not math.isfinite(value):
-            return None
-        return round(value, 3) if abs(value) >= _CLOCK else float(f"{value:.{DIGITS}g}")
-    if isinstance(value, Mapping):
-        return {str(key): short(each) for key, each in value.items()}
-    if isinstance(value, Sequence):
-        return [short(each) for each in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: short(getattr(value, name)) for name in value.__dataclass_fields__}
-    raise Misuse("evaluation", f"must be plain, got {type(value).__name__}")
-
-
 def fact_to_json(fact: Measurement | RecoveryEvent) -> dict[str, Any]:
     """A fact with its sort: `fact` is "measurement" or "event"; a recovery that never ended is null."""
     sort = "measurement" if isinstance(fact, Measurement) else "event"
-    found: dict[str, Any] = {"fact": sort, **short(fact)}
+    found: dict[str, Any] = {"fact": sort, **codec.readable(fact, digits=DIGITS)}
     return found
 
 

@@ -268,7 +268,7 @@ def foresee(
         fits = rates.known_s > FEWEST_RATES * forecast_step_s(horizon_s)
         requests = (_refit(champion.reason, since_s=asked_s),) if fits else ()
         return Foreseen(champion, scoring, {"unknown": champion.reason}, requests)
-    scoring, scored = scoring.under(charge.forecaster_version).settled(rates)
+    scoring, scored = scoring.under(charge.versions.get("workload", 0)).settled(rates)
     scoring = scoring.judged(now_s)
     forecaster, by = _updated(job, cache, charge, champion, rates), "champion"
     if scoring.instead:
@@ -293,7 +293,7 @@ def _updated(
 ) -> Forecaster:
     """The champion with everything seen since it was trained; a copy, kept for the next tick."""
     key = f"forecaster of {job}"
-    which = (charge.forecaster_version, champion.step_s, charge.forecaster_until_s)
+    which = (charge.versions.get("workload", 0), champion.step_s, charge.forecaster_until_s)
     known, forecaster, seen = cache.get(key, (None, None, 0))
     if known != which or seen > rates.end:  # or it has seen what a clock gone ahead had added
         forecaster = Forecaster.from_json(champion.to_json())

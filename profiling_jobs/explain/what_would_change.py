@@ -142,7 +142,7 @@ Shown = Callable[[float], str]
 """A moment (epoch seconds) as the reader's zone shows it."""
 
 WANTED = "; wanted: "
-"""Between a limit and the decision that it cuts, in control's reasons (models.control.limits)."""
+"""Between a limit and the decision that it cuts, in control's reasons (models.control.step)."""
 
 
 def limited(e: Evaluation) -> str:

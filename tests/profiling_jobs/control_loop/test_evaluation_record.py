@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pytest
 
-from models.quantities import Interval, Measurement, Misuse, RecoveryEvent, Unknown
-from profiling_jobs.control_loop.evaluation_record import Evaluation, fact_from_json, fact_to_json, short
+from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
+from profiling_jobs.control_loop.evaluation_record import Evaluation, fact_from_json, fact_to_json
 
 pytestmark = pytest.mark.fast
 
@@ -43,25 +42,6 @@ def test_a_clock_keeps_its_milliseconds_and_figures_five_digits() -> None:
     written = evaluation(observation={"arrival_rps": 1234.56789, "at_s": 1_700_000_060.123456}).to_json()
     assert written["observation"] == {"arrival_rps": 1234.6, "at_s": 1_700_000_060.123}
     assert written["at_s"] == 1_700_000_060.123
-
-
-@pytest.mark.parametrize(
-    ("value", "plain"),
-    [
-        (math.inf, None),
-        (np.float64(2.0), 2.0),
-        (Interval(1.0, 2.0, 3.0, 0.9), {"low": 1.0, "mid": 2.0, "high": 3.0, "confidence": 0.9}),
-        ((1, True, "x"), [1, True, "x"]),
-        (Unknown("why"), {"unknown": "why"}),
-    ],
-)
-def test_everything_becomes_plain(value: object, plain: object) -> None:
-    assert short(value) == plain
-
-
-def test_what_is_not_plain_is_refused() -> None:
-    with pytest.raises(Misuse, match="must be plain, got object"):
-        short({"a": object()})
 
 
 def test_another_schema_is_refused() -> None:

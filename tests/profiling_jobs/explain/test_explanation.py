@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models import codec
 from models.control.deciding import decided
 from models.downtime import DowntimeModel
 from models.optimise import BatchEngine, Question, decide
 from models.promise import Promise
 from models.quantities import Interval, Unknown, lasting
 from models.workload.forecaster import naive_forecaster
-from profiling_jobs.control_loop.evaluation_record import Evaluation, short
+from profiling_jobs.control_loop.evaluation_record import Evaluation
 from profiling_jobs.explain.explanation import explained, in_short
 
 AT_S = 1_795_000_020.0
@@ -402,7 +403,7 @@ def test_a_real_decision_is_explained() -> None:
         )
     )
     kept = decided(answer, at_s=AT_S, current=8, models_version="capacity 1")
-    found = answers(tick(scale_out=8, decision=short(kept), instruction=said(answer.reason)))
+    found = answers(tick(scale_out=8, decision=codec.readable(kept), instruction=said(answer.reason)))
     assert len(found["sizes"]) == 5
     assert "More load" in found["would_change"]
 
