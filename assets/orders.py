@@ -15,7 +15,7 @@ from models.errors import HeadroomError, NotReady
 from profiling_jobs.orders import Json, Server, run_order
 
 ORDER_TAG = "headroom/order"
-"""With the id, whoever cleans up after a failed run can cancel its order."""
+"""Holds the id of the order, so that the failure sensor can cancel it."""
 
 
 def ordered(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -45,7 +45,7 @@ until_option = click.option("--until", help="Until this moment: 18:00, '2026-11-
 
 
 def until_s(for_: str | None, until: str | None, *, now_s: float) -> float | None:
-    """When the order ends by itself; None: never."""
+    """When the directive ends by itself; None: never."""
     if for_ is not None and until is not None:
         raise Misconfigured("--for", "and --until say the same thing: give one of them")
     try:
@@ -54,24 +54,6 @@ def until_s(for_: str | None, until: str | None, *, now_s: float) -> float | Non
         return None if until is None else times.moment_s(until, now_s=now_s, toward="future")
     except ValueError as wrong:
         raise Misconfigured("--for" if for_ is not None else "--until", str(wrong)) from wrong
-
-
-def order(
-    there: StoredJob, kind: str, *, why: str, until: float | None, value: int | None = None
-) -> tuple[Directive, tuple[Directive, ...]]:
-    """Write it down; the order, and those that are in force beside it or were replaced by it."""
-    given = Directive(
-        job=there.name,
-        kind=kind,  # type: ignore[arg-type]
-        who=stored_job.who(),
-        why=stored_job.said_why(why),
-        since_s=there.now_s,
-        until_s=until,
-        value=value,
-    )
-    before = there.store.directives(there.name, now_s=there.now_s)
-    there.store.direct(given)
-    return given, before
 
 
 def held(evaluation: Mapping[str, Any]) -> bool:
@@ -106,7 +88,7 @@ def quarantines(there: StoredJob) -> tuple[Mapping[str, Any], ...]:
 
 def give(
     job: str,
-    kind: str,
+    kind: Literal["pause", "pin"],
     *,
     why: str,
     for_: str | None,
@@ -121,7 +103,17 @@ def give(
     with stored_job.opened(job, file=file, folder=folder, create=True) as there:
         ends_s = until_s(for_, until, now_s=there.now_s)
         warnings = () if value is None else _doubts(there, value)
-        given, before = order(there, kind, why=why, until=ends_s, value=value)
+        given = Directive(
+            job=job,
+            kind=kind,
+            who=stored_job.who(),
+            why=stored_job.said_why(why),
+            since_s=there.now_s,
+            until_s=ends_s,
+            value=value,
+        )
+        before = there.store.directives(job, now_s=there.now_s)
+        there.store.direct(given)
         replaced = [one for one in before if one.kind == kind]
         beside = [one for one in before if one.kind != kind]
         sentences = [f"By {given.who}: “{given.why}”."]
@@ -145,7 +137,7 @@ def give(
             ends_s=ends_s,
             obeyed=obeyed,
             data={
-                "order": asdict(given),
+                "directive": asdict(given),
                 "replaced": [asdict(one) for one in replaced],
                 "beside": [asdict(one) for one in beside],
             },

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from models.codec import readable
 from models.errors import HeadroomError, NotReady
 from models.ports import Store
 from models.quantities import Unknown, executors
@@ -28,7 +29,6 @@ from profiling_jobs.orders import Json, run_order
 from profiling_jobs.training.model_documents import KINDS
 
 from ..orchestration.runs import Runs
-from ..server.drills import finite
 from ..server.serving import Service
 from .evaluator import Evaluator
 from .scenes import JOB, Scene
@@ -71,7 +71,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        found: dict[str, Any] = finite({"schema": 1, **vars(self), "applied": self.applied})
+        found: dict[str, Any] = readable({"schema": 1, **vars(self), "applied": self.applied})
         return found
 
 

@@ -1,18 +1,13 @@
-"""Where is everything kept that must not be forgotten?
+"""The `Store` port in one SQLite file, shared by several threads and processes.
 
-The `Store` port in one SQLite file: a table per kind of thing, each method one statement or one transaction.
-Evaluations are compressed: they are many and alike.
+A table per kind of row; each method is one statement or one transaction. Evaluations are compressed.
 
-Which tables does the store have, and how does an older file become a newer one?
+The file is in write-ahead mode. A write takes the write lock first (BEGIN IMMEDIATE), so that what was read
+in the transaction cannot change before the write, and is on the disk when it returns (synchronous = FULL).
+Others wait up to PATIENCE_S.
 
-One entry per version, oldest first; an entry that was released is never changed, a new one is appended.
-All that a file lacks is applied in one transaction, so that a crash leaves the old version or the new one.
-
-How do several threads and processes share one SQLite file, through crashes and updates of ours?
-
-With a write-ahead log. A write is one transaction that takes the write lock first (BEGIN IMMEDIATE), so that
-reading and deciding inside it cannot be overtaken, and is on the disk when it returns (synchronous = FULL).
-Others wait their turn for PATIENCE_S. What SQLite has to say is told as one of our errors.
+MIGRATIONS has one entry per schema version, oldest first; a released entry is never changed. What a file
+lacks is applied in one transaction, so that a crash leaves the old version or the new one.
 """
 
 from __future__ import annotations
@@ -63,7 +58,7 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 
 def version(connection: sqlite3.Connection, path: Path, *, newest: int) -> int:
-    """The file's version; 0 for an empty one. A newer one, or a stranger's, is refused untouched."""
+    """The schema version of the file; 0 if empty. A newer version or another program's database is Unsafe."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         return 0
@@ -79,7 +74,7 @@ def version(connection: sqlite3.Connection, path: Path, *, newest: int) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Bring the file forward. The caller holds the write transaction."""
+    """Apply the migrations that the file lacks, in the write transaction of the caller."""
     found = version(connection, path, newest=len(migrations))
     if found == len(migrations):
         return
@@ -95,8 +90,8 @@ PATIENCE_S = 10.0  # judgement: a write takes milliseconds, a checkpoint of the 
 TRY_AGAIN = {
     sqlite3.SQLITE_FULL: "the disk is full: make room",
     sqlite3.SQLITE_IOERR: "the disk does not answer properly",
-    sqlite3.SQLITE_BUSY: "somebody else keeps it locked",
-    sqlite3.SQLITE_LOCKED: "somebody else keeps it locked",
+    sqlite3.SQLITE_BUSY: "another process keeps it locked",
+    sqlite3.SQLITE_LOCKED: "another process keeps it locked",
 }
 
 _CREATING = threading.Lock()
@@ -109,7 +104,7 @@ the write-ahead log that we still use. So once the file exists, only SQLite open
 
 
 class SqliteFile:
-    """One file; each process opens its own connection, whose threads take turns."""
+    """One connection per process to one file; its threads take turns."""
 
     def __init__(self, path: Path, *, migrations: Sequence[Migration], patience_s: float) -> None:
         self.path = path
@@ -128,14 +123,14 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One statement sees one state; no transaction is needed for it."""
-        with self._turn, self._errors_told():
+        """The connection, for one statement."""
+        with self._turn, self._translated_errors():
             yield self._connection()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it, or nothing."""
-        with self._turn, self._errors_told():
+        """The connection in a write transaction, rolled back on an error."""
+        with self._turn, self._translated_errors():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -177,7 +172,7 @@ class SqliteFile:
         return connection
 
     def _write_ahead(self, connection: sqlite3.Connection) -> None:
-        """SQLite does not wait for its turn when it changes the journal's mode: so we do."""
+        """Switch to write-ahead mode; SQLite itself does not wait for its turn here."""
         until = time.monotonic() + self._patience_s
         while True:
             try:
@@ -192,15 +187,15 @@ class SqliteFile:
             return
 
     @contextmanager
-    def _errors_told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._translated(error) from error
         except OSError as error:
             raise Misconfigured(str(self.path), f"cannot be opened ({error.strerror})") from error
 
-    def _told(self, error: sqlite3.Error) -> HeadroomError:
+    def _translated(self, error: sqlite3.Error) -> HeadroomError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in TRY_AGAIN:
             return NotReady(f"the store {self.path}: {TRY_AGAIN[code]}")
@@ -219,7 +214,7 @@ FILE = "headroom.db"
 
 
 class SqliteStore:
-    """Everything in one file. Safe from several threads and processes."""
+    """The store; safe to use from several threads and processes."""
 
     def __init__(
         self, path: Path, *, migrations: Sequence[Migration] = MIGRATIONS, patience_s: float = PATIENCE_S
@@ -227,7 +222,7 @@ class SqliteStore:
         self.path = path
         self._file = SqliteFile(path, migrations=migrations, patience_s=patience_s)
         with self._file.reading():
-            pass  # a file that cannot be used is told now, not at the first tick
+            pass  # a file that cannot be used fails here, not at the first tick
 
     def close(self) -> None:
         self._file.close()

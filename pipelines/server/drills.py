@@ -6,12 +6,12 @@ set, outside every blackout window. A restart of the broker hits every job, so e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from models.capacity import CapacityModel
+from models.codec import readable
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Failures, Store
@@ -36,6 +36,12 @@ from .order_queue import Interrupted, Order
 
 SHARES = (0.5, 0.75)
 """Of the capacity: what a promise of three minutes allows, and a recovery long enough to measure."""
+
+
+BUDGET = "profile_budget_executor_s"
+"""Key of the job: what a profile may cost, and a series of drills on a copy."""
+BROKER = "broker_restart"
+MOST_LIVE = 20  # judgement: on a copy the budget ends a series; those who use the live job have none
 
 
 def known_models(
@@ -66,53 +72,11 @@ def known_models(
 
 
 def refuse_live(name: str, job: JobSettings, *, now_s: float, instead: str = "Drill a copy") -> None:
-    """Unsafe where the live job may not be hurt, or not now."""
+    """Unsafe where the live job may not be drilled, or not now."""
     if not job.allow_live_drills:
-        raise Unsafe(
-            f"job.{name}.allow_live_drills is false: the live job is not hurt. {instead}, or set it to true"
-        )
+        raise Unsafe(f"job.{name}.allow_live_drills is false. {instead}, or set it to true")
     if (window := time_windows.blackout(job, now_s)) is not None:
-        raise Unsafe(f"{name} is in the blackout {window.why}: the live job is not hurt. {instead}, or wait")
-
-
-def kept(outcome: Outcome, *, target_s: float) -> bool:
-    """Whether it recovered within the target."""
-    return not isinstance(outcome.event, Unknown) and outcome.event.recovery_s <= target_s
-
-
-def as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
-    """One drill as JSON; a recovery that did not come is null."""
-    event, rate = outcome.event, outcome.rate_rps
-    row: dict[str, Any] = {
-        "kind": outcome.kind,
-        "scale_out": outcome.scale_out,
-        "rate_rps": None if isinstance(rate, Unknown) else rate,
-        "kept": kept(outcome, target_s=target_s),
-        "said": drilling.described(outcome),
-    }
-    if isinstance(event, Unknown):
-        return row | {"invalid": event.reason}
-    seconds = {
-        key: value if math.isfinite(value) else None for key, value in asdict(event).items() if key != "kind"
-    }
-    return row | seconds | {"details": finite(dict(outcome.details))}
-
-
-def finite(value: Any) -> Any:
-    """The same without infinities and other things that JSON does not have."""
-    if isinstance(value, Unknown):
-        return {"unknown": value.reason}
-    if isinstance(value, dict):
-        return {str(key): finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-BUDGET = "profile_budget_executor_s"
-"""Of the job: what a profile may cost, and a round of drills on a copy."""
-BROKER = "broker_restart"
-MOST_LIVE = 20  # judgement: on a copy the budget ends a series; those who use the live job have none
+        raise Unsafe(f"{name} is in the blackout {window.why}: it is not drilled now. {instead}, or wait")
 
 
 def drill(context: Context, order: Order, details: Drill) -> Found:
@@ -132,7 +96,7 @@ def drill(context: Context, order: Order, details: Drill) -> Found:
         found = _on_live(context, order, models, kinds=kinds * details.repeats)
     else:
         found = _on_copy(context, order, details, models, kinds=kinds)
-    rows = [as_data(one, target_s=job.recovery_target_s) for one in found]
+    rows = [_as_data(one, target_s=job.recovery_target_s) for one in found]
     return {"drills": rows, "kept": bool(rows) and all(row["kept"] for row in rows)}
 
 
@@ -269,3 +233,18 @@ def _on_live(
         if outcome.not_cleared is not None:
             raise outcome.not_cleared
     return found
+
+
+def _as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
+    """One drill as JSON; a recovery that did not come is null."""
+    event = outcome.event
+    row: dict[str, Any] = {
+        "kind": outcome.kind,
+        "scale_out": outcome.scale_out,
+        "rate_rps": None if isinstance(outcome.rate_rps, Unknown) else outcome.rate_rps,
+        "kept": not isinstance(event, Unknown) and event.recovery_s <= target_s,
+        "said": drilling.described(outcome),
+    }
+    if isinstance(event, Unknown):
+        return row | {"invalid": event.reason}
+    return row | readable(asdict(event)) | {"details": readable(outcome.details)}

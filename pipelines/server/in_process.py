@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from models.codec import readable
 from models.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.control_loop import evaluation
 from profiling_jobs.orders import Json, Say, parsed
@@ -22,7 +23,6 @@ from ..settings.loading import SettingsFile
 from ..settings.schema import Settings
 from . import drills, live_jobs, profiling, recording
 from .context import Context, Found
-from .drills import finite
 from .order_queue import Order, OrderQueue
 
 HANDLERS: Mapping[str, Callable[[Context, Order, Any], Found]] = {
@@ -112,12 +112,12 @@ class InProcessServer:
             what,
             job,
             given,
-            lambda order: finite(HANDLERS[what](self.context, order, given)),
+            lambda order: readable(HANDLERS[what](self.context, order, given)),
             excludes=f"{USES.get(what, 'live')} {job}",
         )
 
     def order(self, id: str, *, since: int = 0) -> Json:
-        found: Json = finite(self._queue.get(id).to_json(since=since))
+        found: Json = readable(self._queue.get(id).to_json(since=since))
         return found
 
     def cancel(self, id: str) -> None:
@@ -138,7 +138,7 @@ class InProcessServer:
 
     def orders(self) -> list[Json]:
         """Every order, as in `status`, without asking a driver anything."""
-        return [finite(order.to_json()) for order in self._queue.all()]
+        return [readable(order.to_json()) for order in self._queue.all()]
 
     def _check(self, job: str) -> None:
         if job not in self.context.settings.jobs:
@@ -158,7 +158,7 @@ class InProcessServer:
     def _job_status(self, name: str) -> dict[str, Any]:
         job = self.context.settings.jobs[name]
         try:
-            found: dict[str, Any] = finite(vars(self.context.environment.deployments.status(name)))
+            found: dict[str, Any] = readable(vars(self.context.environment.deployments.status(name)))
         except HeadroomError as error:
             found = {
                 "state": "stopped",
