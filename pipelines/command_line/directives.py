@@ -42,6 +42,14 @@ wait_option = click.option(
     help="Wait for the evaluation that obeys it (default), or only store it.",
 )
 until_option = click.option("--until", help="Until this moment: 18:00, '2026-11-18 18:00'.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
+
+
+def options(command: stored_job.Command) -> stored_job.Command:
+    """Those of a pause and of a pin."""
+    for option in (json_option, stored_job.options, wait_option, until_option, for_option, why_option):
+        command = option(command)
+    return command
 
 
 def until_s(for_: str | None, until: str | None, *, now_s: float) -> float | None:
@@ -87,13 +95,13 @@ def quarantines(there: StoredJob) -> tuple[Mapping[str, Any], ...]:
 
 
 def give(
-    job: str,
     kind: Literal["pause", "pin"],
     *,
+    job: str,
     why: str,
     for_: str | None,
     until: str | None,
-    value: int | None,
+    value: int | None = None,
     file: Path,
     folder: Path,
     wait: bool,

@@ -14,6 +14,8 @@ import click
 from models.planning import FORMS, MARGIN, UNDETERMINED, Answer, Plan, SlotMeasurement
 from models.quantities import Interval, Misuse, Unknown
 
+from . import page
+
 COLUMNS = ("task_slots", "memory_mb", "sustained_rps")
 
 
@@ -155,15 +157,14 @@ def show(plan: Plan, answers: tuple[Answer, ...], *, target_rps: float, margin: 
     click.echo(
         f"task slots for {target_rps:,.0f} records/s, asked with a margin of {margin:.0%}: {asked:,.0f}"
     )
-    lines = [("memory_mb", *FORMS, "choice", "90 % interval")]
+    lines = []
     for a in answers:
         cells = [_number(a.candidates[form]) for form in FORMS]
         chosen = choice if isinstance(a.slots, Unknown) else f"{a.slots} ({choice})"
         lines.append((f"{a.memory_mb:g}", *cells, chosen, _range(a.interval)))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-    click.echo(f"{choice}: {why}")
+    header = ("memory_mb", *FORMS, "choice", "90 % interval")
+    page.show(page.columns(header, lines, right="r" * len(header)))
+    page.paragraph(f"{choice}: {why}", indent=0)
     for reason in dict.fromkeys(
         i.reason for a in answers for i in a.candidates.values() if isinstance(i, Unknown)
     ):

@@ -223,20 +223,13 @@ def _chosen(evaluation: Evaluation) -> int | None:
 
 
 def _why(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
-    return [*_came_back(e), *_why_this(e, chosen, decided, shown)]
-
-
-def _came_back(e: Evaluation) -> list[str]:
-    if e.reassert is None:
-        return []
-    when = "now" if e.apply is not None else "as soon as nothing that outranks it stands in the way"
-    found = executors(e.reassert["found"])
-    return [f"It came back with {found} where {e.reassert['ours']} were verified: it is brought back {when}."]
-
-
-def _why_this(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
+    found = []
+    if e.reassert is not None:
+        when = "now" if e.apply is not None else "as soon as nothing that outranks it stands in the way"
+        came = f"It came back with {executors(e.reassert['found'])} where {e.reassert['ours']} were verified"
+        found.append(f"{came}: it is brought back {when}.")
     if not has_decided(e):
-        said = _ordered(e, shown) or _under_way(e) or [f"{capital(e.reason)}."]
+        said = found + (_ordered(e, shown) or _under_way(e) or [f"{capital(e.reason)}."])
         if e.change and e.change["problem"]:
             said.append(f"The change to {executors(e.change['to'])} has failed: {e.change['problem']}.")
         if decided is e:
@@ -246,7 +239,6 @@ def _why_this(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Sho
             f"Decided at {shown(decided.at_s)}: {decided.decision['reason']}.",
             *keeps(decided, chosen),
         ]
-    found = []
     wanted = e.decision["scale_out"]
     limit = limited(e)
     if limit:
@@ -327,7 +319,9 @@ def _why_not_less(e: Evaluation, chosen: int | None, *, now: bool) -> list[str]:
     less = max(smaller, key=lambda v: int(v["scale_out"]))
     name = executors(less["scale_out"])
     if less["status"] == "feasible":
-        held = _held_because(e) if now else "What keeps it from being taken now stands above."
+        limit = limited(e)
+        held = f"It comes later: {limit}." if limit else f"It is kept because: {_without_verb(e.reason)}."
+        held = held if now else "What keeps it from being taken now stands above."
         return [f"{capital(name)} would keep the promise. {held}"]
     found = []
     recovery = [x for x in less["excuses"] if x["condition"] == "recovery" and not x["measure"]]
@@ -335,12 +329,6 @@ def _why_not_less(e: Evaluation, chosen: int | None, *, now: bool) -> list[str]:
         found += recovers(e, less)
     found += [spoken(excuse) for excuse in less["excuses"] if excuse not in recovery]
     return [f"With {name}: {_uncapital(found[0])}", *found[1:]] if found else []
-
-
-def _held_because(e: Evaluation) -> str:
-    if limit := limited(e):
-        return f"It comes later: {limit}."
-    return f"It is kept because: {_without_verb(e.reason)}."
 
 
 # ------------------------------------------------------------------------------------------------- pieces

@@ -80,7 +80,10 @@ class TestWatched:
         assert found["scale_out"] == 3
         assert found["apply"] is None
         assert json.loads(json.dumps(found)) == found
-        assert "profile the job, which needs its program: give job.orders" in found["decision"]["reason"]
+        assert (
+            "profile the job (`headroom profile`), which needs its program: give job.orders"
+            in found["decision"]["reason"]
+        )
         status = service.server.status()["jobs"]["orders"]
         assert (status["state"], status["declared_scale_out"], status["ours"]) == ("running", 3, False)
         assert "unknown" in status["executors_alive"]
