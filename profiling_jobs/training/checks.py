@@ -379,7 +379,7 @@ def _enough_latencies(c: Candidate) -> CheckResult:
     said, needs = f"{count} measurements have a latency and a known capacity", _more_latencies(c)
     if not math.isfinite(c.model.clusters.normal_up_to_ms):
         said += "; they form one cluster, so only load above the capacity counts as abnormal"
-        needs = "a probe above the capacity and one well below it"
+        needs = "more probes well below the capacity and above it"
     elif count >= GOOD_LATENCIES:
         return CheckResult("passed", said, count, GOOD_LATENCIES)
     return CheckResult(TOO_LITTLE, said, count, GOOD_LATENCIES, needs)
@@ -398,6 +398,11 @@ def _abnormal_found(c: Candidate) -> CheckResult:
     if abnormal:
         said = f"{missed} of {counted(abnormal, 'abnormal point')} were missed when left out, {said}"
     share = missed / abnormal if abnormal else None
+    if not math.isfinite(c.model.clusters.normal_up_to_ms):  # one cluster: no point counts as abnormal
+        needs = "more probes well below the capacity and above it"
+        return CheckResult(
+            TOO_LITTLE, "the latencies form one cluster: none is known to be abnormal", needs=needs
+        )
     if rare(hits + rightly, abnormal + normal):
         return CheckResult("failed", f"{said}; 90 % of all must be right", share, 1 - LEVEL)
     if abnormal < ENOUGH_ABNORMAL:

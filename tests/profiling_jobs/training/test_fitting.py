@@ -381,6 +381,22 @@ class TestFits:
         assert alone["enough_points"] != "failed"
 
     @pytest.mark.fast
+    def test_latencies_of_one_cluster_are_no_reason_to_refuse(self) -> None:
+        """Overload is called abnormal although no measured latency stands apart."""
+        seconds = [0.8, 0.9, 1.0, 1.4, 1.9, 2.5, 3.3, 4.5, 6.0, 9.0, 14.0, 21.0]
+        shares = [0.4, 0.42, 0.5, 0.7, 0.8, 0.9, 0.97, 0.99, 1.0, 1.2, 1.4, 1.9]
+        runs = tuple(
+            Measurement(2, 1000.0 * share, 1000.0 * min(share, 1.0), share < 1.0, latency_ms=1000.0 * each)
+            for share, each in zip(shares, seconds, strict=True)
+        )
+        found = known(
+            fitting.fit_latency(Measured(runs, {2: 0.4}, "1", 0.0, 1.0), capacity=CapacityModel.fit(runs))
+        )
+        assert "normal_up_to_ms" not in found["figures"]
+        named = {one.name: one.outcome for one in checks.run_checks(found, Evidence(PURPOSE))}
+        assert named["abnormal_found"] == named["enough_points"] == "too little data"
+
+    @pytest.mark.fast
     def test_a_forecast_that_does_not_reach_far_enough_is_refused(self) -> None:
         store = MemoryStore()
         workload_history.remember(store, "orders", start_s=0.0, step_s=10.0, rates_rps=[100.0, 110.0] * 30)
