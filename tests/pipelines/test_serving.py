@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from memory_store import MemoryStore
 
+from models import codec
 from models.errors import NotReady, Unsafe
 from models.ports import Function, Plan
 from pipelines.command_line import main, serve
@@ -221,7 +222,7 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
     write_json(folder / "recording.json", {"schema": 1, **asked})
     arrivals = {1_763_500_000 + second: 50 for second in range(41)}
     piece = Slice(0, {0: 0}, {0: 2050}, 2050, 1, 1, arrivals, ())
-    write_json(slice_file(folder, 0), piece.to_json())
+    write_json(slice_file(folder, 0), codec.to_json(piece))
     settings, said = loading.parse(TOML, environment={}), []
     for _ in range(2):
         file = project / "headroom.toml"

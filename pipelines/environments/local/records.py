@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from models import codec
 from models.errors import Misconfigured, Unsafe
@@ -25,6 +25,7 @@ from profiling_jobs.driver.launch_file import read_json, write_json
 class Record:
     """One deployment. What its driver does at this moment is not in here."""
 
+    schema: ClassVar[int] = 1
     plan: Plan
     """`scale_out` is the declared one."""
     wanted: Literal["running", "stopped"] = "running"
@@ -44,16 +45,6 @@ class Record:
     def name(self) -> str:
         """Unique in the folder."""
         return self.plan.name
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {"schema": 1, **self.__dict__, "plan": codec.to_json(self.plan)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Record:
-        """What `to_json` has written."""
-        own = {key: value for key, value in data.items() if key not in ("schema", "plan")}
-        return cls(codec.from_json(Plan, data["plan"]), **own)
 
 
 class Records:
@@ -80,7 +71,7 @@ class Records:
         path = self.folder(name) / "deployment.json"
         data = read_json(path) if plans.NAME.fullmatch(name) else None
         try:
-            return Record.from_json(data) if data else None
+            return codec.from_json(Record, data, name="deployment") if data else None
         except (KeyError, TypeError, ValueError) as other:
             raise Unsafe(
                 f"{path} was written by another version of Headroom ({type(other).__name__}: {other}): use "
@@ -96,7 +87,7 @@ class Records:
         """Durable when it returns."""
         folder = self.folder(record.name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(folder / "deployment.json", record.to_json())
+        write_json(folder / "deployment.json", codec.to_json(record))
         return record
 
     @contextmanager

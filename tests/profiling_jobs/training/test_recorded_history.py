@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from memory_store import MemoryStore
 
+from models import codec
 from models.quantities import Unknown
 from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.recording.recorded import LOCK, Slice, slice_file
@@ -26,7 +27,7 @@ def recorded(place, own="events", *, rate=50, seconds=40, began_s=BEGAN_S, how="
     write_json(folder / "recording.json", head)
     arrivals = {began_s + second: rate for second in range(seconds)} | {began_s + seconds: rate // 2}
     piece = replace(PIECE, records=sum(arrivals.values()), arrivals=arrivals)
-    write_json(slice_file(folder, 0), piece.to_json())
+    write_json(slice_file(folder, 0), codec.to_json(piece))
     if how:
         write_json(folder / "ended.json", {"schema": 1, "how": how})
     return folder
