@@ -268,8 +268,8 @@ class _Drill:
         failed_s = self.failed_s
         if self.clock.now_s() - failed_s < before.hold_s:
             return False
-        # A lag that has not left its band yet looks recovered from the first moment on: until somebody
-        # has noticed the failure, or a batch was done in spite of it, it is not over.
+        # A lag that has not left its band yet looks recovered from the first moment on: it is not over until
+        # the failure was noticed, or a batch was done in spite of it.
         noticed = self.marks.noticed_s is not None or self._quick
         back_s = self._recovery_s(before, failed_s)
         return noticed and isfinite(back_s) and isfinite(self._downtime_s(failed_s))

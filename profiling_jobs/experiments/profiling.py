@@ -35,10 +35,10 @@ Dealt = list[tuple[Probe, Copy | None]]
 
 
 def dealt(probes: Sequence[Probe], free: Sequence[Copy]) -> tuple[Dealt, list[Copy]]:
-    """Each probe with its copy (None: a new one), in the order to begin them; and the copies nobody needs.
+    """Each probe with its copy (None: a new one), in the order to begin them; and the copies not needed.
 
     One of its size; or else the smallest probe gets the largest copy that is left. So, changed in this order,
-    the copies never hold more executors than they do before or after: nobody is short of a slot on the way.
+    the copies never hold more executors than they do before or after: no slot is missing on the way.
     """
     left = sorted(free, key=lambda copy: -copy.plan.scale_out)
     found: Dealt = []
@@ -124,7 +124,7 @@ class Profiling:
     # ------------------------------------------------------------------------------------------- inside
 
     def _scout(self) -> None:
-        """One single-slot run, whose stages say about where to begin."""
+        """One single-slot run, whose stages show about where to begin."""
         settings, clock = self.state.settings, self._around.clock
         if settings.strategy != "adaptive" or settings.first_guess is not None or not self._around.stages:
             return
@@ -132,7 +132,7 @@ class Profiling:
         rate = settings.first_rate_rps or FIRST_RPS
         probe = Probe(0, 1, rate, warm_up_s=settings.warm_up_s, probe_s=settings.probe_s)
         self._spending.running[0] = (began_s, 1, probe.executor_seconds)
-        self._progress(self.state, "a single executor says where to begin")
+        self._progress(self.state, "a single executor shows where to begin")
         try:
             copy = self._sized(1)
             run = self._run_of(probe, copy)
@@ -141,13 +141,13 @@ class Profiling:
             found = Unknown(problem) if problem else spark_page.guesses(stages, settings.scale_outs)
             copy.measured = not problem
             if isinstance(found, Unknown):
-                self._progress(self.state, f"it says nothing: {found.reason}")
+                self._progress(self.state, f"it shows nothing: {found.reason}")
             else:
                 self.state = probing.start(replace(settings, first_guess=found))
             if problem:
                 self._drop(copy)
         except NotReady as error:
-            self._progress(self.state, f"it says nothing: {error}")
+            self._progress(self.state, f"it shows nothing: {error}")
         self._spending.running.clear()
         self._carry(clock.now_s() - began_s)
 

@@ -2,7 +2,7 @@
 
 One topic carries all three, as in Beam's generator, after which this is modelled: of each fifty events the
 first is a person, the next three are auctions, the rest are bids (2 / 6 / 92 %), of about 200, 500 and 100
-bytes. People and auctions are numbered in order of appearance; whoever is named in an auction or bid is
+bytes. People and auctions are numbered in order of appearance; who is named in an auction or bid is
 chosen among the recent ones, and may be a few numbers ahead, so that a record can precede what it names.
 
 With `hot_keys` every second bid goes to one hot auction, three quarters of the bids come from one hot bidder

@@ -30,9 +30,9 @@ from models.quantities import Unknown
 from ..driver.launch_file import read_json
 
 LOCK = "recording.lock"
-"""Held by whoever records into the folder."""
+"""Held by the process that records into the folder."""
 SETTLE_S = 1.0  # judgement: records that were sent in time arrive, and clocks differ
-CLOCKS_S = 60.0  # judgement: clocks that somebody looks after differ by less
+CLOCKS_S = 60.0  # judgement: clocks that are synchronised differ by less
 STRAYS = 0.01  # judgement: of all records; where more are wrong, the others need not be right either
 
 
@@ -52,7 +52,7 @@ class Slice:
     plain_bytes: int
     """Before compression."""
     arrivals: Mapping[int, int]
-    """Second since the epoch -> records with a timestamp in it, whatever it says."""
+    """Second since the epoch -> records with a timestamp in it, right or wrong."""
     names: tuple[str, ...]
     missing: int = 0
     """Offsets that retention had deleted before they were read."""
@@ -108,7 +108,7 @@ class Recorded:
 
     @property
     def is_written(self) -> bool:
-        """Whether somebody is recording into this folder now."""
+        """Whether a process is recording into this folder now."""
         try:
             lock = os.open(self.folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -77,13 +77,13 @@ class Director(threading.Thread):
             self._before = at_s, head
 
     def _write(self, seen: dict[str, Any]) -> None:
-        told = [read_json(self._replay.folder / f"task-{n}.json") or {} for n in range(self._replay.tasks)]
+        reports = [read_json(self._replay.folder / f"task-{n}.json") or {} for n in range(self._replay.tasks)]
         line: dict[str, Any] = {
             **seen,
-            "sent": sum(one.get("sent", 0) for one in told),
+            "sent": sum(one.get("sent", 0) for one in reports),
             # Every task counts all the records of a slice it has given up, its share of them is not known.
-            "given_up": sum(one.get("given_up", 0) for one in told) // self._replay.tasks,
-            "late_s": max((one.get("late_s", 0.0) for one in told), default=0.0),
+            "given_up": sum(one.get("given_up", 0) for one in reports) // self._replay.tasks,
+            "late_s": max((one.get("late_s", 0.0) for one in reports), default=0.0),
         }
         if self._before is not None and seen["head"] is not None:
             then_s, before = self._before

@@ -48,7 +48,9 @@ class JsonField:
         if not all(self.path.split(".")):
             raise Misconfigured("event_time", f"'{self.path}' is not the path of a field, as in a.b")
         if self.unit not in get_args(Unit):
-            raise Misconfigured("event_time_unit", f"is none of {', '.join(get_args(Unit))}")
+            raise Misconfigured(
+                "event_time_unit", f"must be one of {', '.join(get_args(Unit))}, got {self.unit!r}"
+            )
 
     def __call__(self, values: pa.Array, by_ms: Whole) -> pa.Array:
         """The values with their event times moved."""

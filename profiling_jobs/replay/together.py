@@ -33,10 +33,10 @@ class Together:
 
     def achieved(self, from_s: float, to_s: float) -> Sum:
         """All of them; Unknown as long as one is."""
-        told = [source.achieved(from_s, to_s) for source, _ in self._parts]
-        commanded = sum(one.commanded_rps for one in told)
+        reports = [source.achieved(from_s, to_s) for source, _ in self._parts]
+        commanded = sum(one.commanded_rps for one in reports)
         achieved = 0.0
-        for one in told:
+        for one in reports:
             if isinstance(one.achieved_rps, Unknown):
                 return Sum(one.achieved_rps, commanded)
             achieved += one.achieved_rps

@@ -33,13 +33,6 @@ def missed(newest_s: float, now_s: float) -> str:
     return f"the clock went back by {newest_s - now_s:.1f} s: samples go on when it has made up for it"
 
 
-def dropped(newest_s: float, now_s: float) -> str:
-    """Why there is nothing from before."""
-    return (
-        f"the clock went back by {newest_s - now_s:,.0f} s: what was sampled before is dropped, it lies ahead"
-    )
-
-
 KEPT_S = 3600.0  # judgement: many evaluation intervals; six hours of ten jobs were over a gigabyte
 EVERY_S = 1.0  # judgement: latency is known to a part of this, and a round costs some 30 ms
 
@@ -179,7 +172,9 @@ def _with(timeline: Timeline, sample: Sample) -> Timeline:
     elif not is_far(last.at_s, sample.at_s):
         timeline.miss(sample.at_s, missed(last.at_s, sample.at_s))
     else:
-        why, timeline = dropped(last.at_s, sample.at_s), Timeline(kept_s=KEPT_S)
-        timeline.miss(sample.at_s, why)
+        back_s, timeline = last.at_s - sample.at_s, Timeline(kept_s=KEPT_S)
+        timeline.miss(
+            sample.at_s, f"the clock went back by {back_s:,.0f} s: what was sampled before is dropped"
+        )
         timeline.add(sample)
     return timeline
