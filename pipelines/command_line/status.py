@@ -83,6 +83,8 @@ def looked(file: Path, folder: Path, only: str | None = None) -> dict[str, Any]:
                 newest = store.evaluations(name, limit=1)
         status = running.get("jobs", {}).get(name, {})
         jobs[name] = _job(newest[-1] if newest else None, status, now_s=now_s)
+        if not running and owner.holder(folder) is None:  # what was evaluated last says nothing of now
+            jobs[name]["promise"] = "not evaluated"
     going_on = [one for one in running.get("orders", ()) if one["state"] == "running"]
     return {
         "schema": 1,
@@ -97,7 +99,7 @@ def looked(file: Path, folder: Path, only: str | None = None) -> dict[str, Any]:
 def _server(folder: Path) -> tuple[Mapping[str, Any], str]:
     """What the server says, and why nothing where it says nothing."""
     if owner.holder(folder) is None:
-        return {}, f"nobody owns {folder} now, nothing is evaluated: {START_IT}"
+        return {}, f"no server runs for {folder}, nothing is evaluated: {START_IT}"
     try:
         return Client(folder, answer_s=5.0).status(), ""
     except HeadroomError as error:

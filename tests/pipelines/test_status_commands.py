@@ -44,6 +44,8 @@ class TestStatus:
             result = headroom("status")
             found = json.loads(headroom("status", "--json").stdout)
         assert result.exit_code == 1, "nothing is known of the promise without models"
+        gone = json.loads(headroom("status", "--json").stdout)["jobs"]["enrichment"]
+        assert (gone["state"], gone["promise"]) == (None, "not evaluated"), "its server has ended"
         header, row = (line.split() for line in result.output.splitlines())
         assert header[:2] == ["job", "size"]
         assert row[:2] == ["enrichment", "2"]
@@ -58,7 +60,8 @@ class TestStatus:
         result = headroom("status")
         assert result.exit_code == 1
         assert (
-            "nobody owns .headroom now, nothing is evaluated: start it with `headroom serve`" in result.output
+            "no server runs for .headroom, nothing is evaluated: start it with `headroom serve`"
+            in result.output
         )
         assert "not evaluated" in result.output
         assert headroom("status", "enrich").exit_code == 2
