@@ -183,7 +183,7 @@ def test_without_mlflow_the_jobs_are_evaluated_and_it_comes_back(project):
 
 def test_when_dagsters_inner_code_server_is_killed_evaluations_come_again(project):
     """The proxy before it lives on and its port answers, but nothing would ever be evaluated again."""
-    patched = "from pipelines import pages; pages.UNANSWERED_S, pages.LOOK_EVERY_S = 5.0, 1.0"
+    patched = "from pipelines.processes import pages; pages.UNANSWERED_S, pages.LOOK_EVERY_S = 5.0, 1.0"
     with Serve(project, "--launch-all", before=patched) as serve:
         serve.line()
         newest = evaluated_after(serve.folder, 0.0)
@@ -280,7 +280,7 @@ def test_copies_that_an_owners_death_has_left_are_ended_at_the_next_start(projec
             ) as service:
                 assert service.environment.deployments.names() == ()
                 assert service.environment.broker.topics() == {}
-    assert said == [f"orders: orders-{purpose}1, a copy that an earlier owner has left, is ended"]
+    assert said == [f"orders: orders-{purpose}1, a copy that an earlier server has left, was stopped"]
 
 
 class TestAJobThatWasTakenOutOfTheSettings:
@@ -325,7 +325,7 @@ class TestAJobThatWasTakenOutOfTheSettings:
 
     def test_it_is_not_started_again_and_nothing_of_its_copies_is_left(self, here):
         copy, said = self.left_running(here, "driver.old-p1"), []
-        ended = "old: old-p1, a copy that an earlier owner has left, is ended"
+        ended = "old: old-p1, a copy that an earlier server has left, was stopped"
         for expected in (["old is not in headroom.toml any more: it is not started again", ended], []):
             with self.open_service(here, said) as service:
                 assert service.environment.deployments.names() == ()
@@ -410,7 +410,7 @@ def test_pages_that_do_not_come_end_no_job(project, monkeypatch):
     monkeypatch.setattr(Pages, "watch", watch)
     where = [f"--file={project / 'headroom.toml'}", f"--folder={project / '.headroom'}"]
     said = CliRunner().invoke(main, ["serve", "--launch-all", *where])
-    assert (said.exit_code, looked) == (0, ["running"])
+    assert (said.exit_code, looked) == (130, ["running"])
     assert "dagster-webserver is not ready within 240 s" in said.output
     assert "nothing is evaluated or decided" in said.output
 
