@@ -148,11 +148,12 @@ def test_our_own_death_in_the_middle_of_a_probe(folder: Path) -> None:
     project = folder.parent
     (project / "headroom.toml").write_text(TOML)
     code = (
-        "import os\nfrom pathlib import Path\nfrom pipelines import config, job_plans, world\n"
+        "import os\nfrom pathlib import Path\nfrom pipelines.environments import base\n"
+        "from pipelines.settings import job_plans, loading\n"
         "from profiling_jobs.experiments.profiling import Profiling\n"
-        "found = config.load(Path('headroom.toml'), environment={})\n"
+        "found = loading.load(Path('headroom.toml'), environment={})\n"
         "job, folder = found.jobs['enrichment'], Path('.headroom')\n"
-        "with world.opened(found, folder) as here:\n"
+        "with base.opened(found, folder) as here:\n"
         "    plan = job_plans.live_plan('enrichment', job, folder=folder)\n"
         "    around = here.around('enrichment', job)\n"
         "    search = job_plans.search('enrichment', job, found.spark)\n"
