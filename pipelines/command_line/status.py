@@ -21,6 +21,7 @@ from models.quantities import Misuse, Unknown, lasting
 from profiling_jobs.control_loop.evaluation_record import Evaluation
 from profiling_jobs.explain.explanation import Line, has_decided, in_short
 from profiling_jobs.explain.wording import brief_s, verdict_on
+from profiling_jobs.orders import ServerBusy
 
 from ..environments.base import STORE
 from ..integrations.sqlite_store import SqliteStore
@@ -83,7 +84,7 @@ def looked(file: Path, folder: Path, only: str | None = None) -> dict[str, Any]:
                 newest = store.evaluations(name, limit=1)
         status = running.get("jobs", {}).get(name, {})
         jobs[name] = _job(newest[-1] if newest else None, status, now_s=now_s)
-        if not running and owner.holder(folder) is None:  # what was evaluated last says nothing of now
+        if not running:  # what was evaluated last says nothing of now
             jobs[name]["promise"] = "not evaluated"
     going_on = [one for one in running.get("orders", ()) if one["state"] == "running"]
     return {
@@ -102,6 +103,8 @@ def _server(folder: Path) -> tuple[Mapping[str, Any], str]:
         return {}, f"no server runs for {folder}, nothing is evaluated: {START_IT}"
     try:
         return Client(folder, answer_s=5.0).status(), ""
+    except ServerBusy as busy:
+        return {"busy": True}, str(busy)
     except HeadroomError as error:
         return {}, str(error)
 
