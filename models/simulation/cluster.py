@@ -1,59 +1,29 @@
-"""Simulated cluster: a queueing model of jobs on Spark, on a stepped clock.
+"""A simulated cluster: the queueing twin of a broker with jobs on Spark.
 
-Time moves only by `advance`. Between two events everything grows steadily, so time jumps from event to
-event: an executor registers, a batch ends, a time-out is over. Its methods have the shape of `Deployments`
-and `Failures` in models.ports and refuse with `Refused`; `topics` is the broker, `sampling` the metrics.
+Its clock moves only by `advance`. Between two events everything grows steadily, so time jumps from event to
+event: an executor registers, a batch ends, a time-out is over. A cluster is the port `Deployments`, `topics`
+is the `Broker`; the other ports stand below and in `sampling`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..arguments import number, whole
+from ..errors import Misconfigured, NotReady, Unsafe
+from ..ports import Injection, Plan, Query, Rescaled, Status
 from ..quantities import FAILURE_KINDS, Unknown, executors
 from .batches import Behaviour, Checkpoint, Platform
 from .job import Job
-from .topics import Refused, Topics
+from .topics import Topics, one_at_a_time
 
 TICK_S = 1e-6  # judgement: two moments that are closer are one; epoch seconds have no finer floats
 CAUSED_HERE = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")
 DEFAULT = Behaviour()
-
-
-@dataclass(frozen=True)
-class Status:
-    """Status of a deployment."""
-
-    state: str
-    declared_scale_out: int
-    executors_alive: int | Unknown
-    run_id: str | Unknown
-    reason: str = ""
-    ours: bool = True
-
-
-@dataclass(frozen=True)
-class Rescaled:
-    """Result of a change of the scale-out."""
-
-    path: str
-    before: int
-    after: int
-    took_s: float
-
-
-@dataclass(frozen=True)
-class Injection:
-    """An injected failure."""
-
-    id: str
-    deployment: str
-    kind: str
-    victim: str
-    at_s: float
 
 
 @dataclass
@@ -65,7 +35,9 @@ class Cluster:
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.topics = Topics()
+        self.topics = Topics(lambda: self.now_s)
+        self.turn: Any = nullcontext()
+        """Held by every call, where several threads share the cluster."""
         self.jobs: dict[str, Job] = {}
         self._checkpoints: dict[str, Checkpoint] = {}
         self._injections: dict[str, tuple[Injection, Callable[[], None]]] = {}
@@ -86,6 +58,10 @@ class Cluster:
             self.now_s = moment
             self._act()
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, as far as one call wants it."""
+        self.advance(seconds)
+
     def _act(self) -> None:
         if self.now_s >= self._broker_back_s:
             self._broker_back_s = math.inf
@@ -103,24 +79,24 @@ class Cluster:
 
     # ----------------------------------------------------------- deployments
 
-    def launch(self, plan: Any) -> None:
+    @one_at_a_time
+    def launch(self, plan: Plan) -> None:
         scale_out = plan.scale_out
         known = self.jobs.get(plan.name)
         if known is not None and known.state != "stopped":
-            raise Refused("unsafe", f"{plan.name} was launched already: scale it, or stop it first")
+            raise Unsafe(f"{plan.name} was launched already: scale it, or stop it first")
         self._check_size(plan.job, plan.name, scale_out)
         for other in self.jobs.values():
             if other is not known and other.state != "stopped" and other.plan.checkpoint == plan.checkpoint:
-                setting = f"job.{plan.job}.checkpoint"
-                raise Refused("unsafe", f"{plan.checkpoint} is in use by {other.plan.name}", setting=setting)
+                problem = f"{plan.checkpoint} is in use by {other.plan.name}"
+                raise Unsafe(f"job.{plan.job}.checkpoint: {problem}")
         inputs = frozenset(plan.inputs.values())
         checkpoint = self._checkpoints.setdefault(plan.checkpoint, Checkpoint(plan.job, inputs))
         if (checkpoint.job, checkpoint.inputs) != (plan.job, inputs):
-            raise Refused(
-                "misconfigured",
+            raise Misconfigured(
+                f"job.{plan.job}.checkpoint",
                 f"{plan.checkpoint} belongs to another query, of job '{checkpoint.job}' on "
                 f"{', '.join(sorted(checkpoint.inputs))}: name a new folder",
-                setting=f"job.{plan.job}.checkpoint",
             )
         job = Job(
             plan,
@@ -134,16 +110,19 @@ class Cluster:
         self.jobs[plan.name] = job
         job.start(self.now_s)
 
-    def scale(self, name: str, scale_out: int, *, epoch: int, path: str = "live") -> Rescaled:
-        """Advance time until the executors are registered, or to the time-out."""
+    @one_at_a_time
+    def scale(
+        self, name: str, scale_out: int, *, epoch: int, path: Literal["live", "restart"] = "live"
+    ) -> Rescaled:
+        """Time passes until the executors are registered, or the time-out is over."""
         job = self.job(name)
         if epoch < job.epoch:
-            raise Refused("unsafe", f"{name}: epoch {epoch} is older than {job.epoch}, carried out already")
+            raise Unsafe(f"{name}: epoch {epoch} is older than {job.epoch}, carried out already")
         self._check_size(job.plan.job, name, scale_out)
         if job.state in ("stopped", "failed"):
-            raise Refused("not_ready", f"{name} does not run: launch it first")
+            raise NotReady(f"{name} does not run: launch it first")
         if path == "live" and (not job.driver_up or job.frozen_s is not None):
-            raise Refused("not_ready", f"the driver of {name} does not answer: try again")
+            raise NotReady(f"the driver of {name} does not answer: try again")
         before, begun, run = job.declared, self.now_s, job.runs
         if path == "restart" and (job.epoch, job.declared) != (epoch, scale_out):  # else it is a retry
             self.stop(name)
@@ -156,9 +135,10 @@ class Cluster:
             timeout_s=self.platform.scale_timeout_s,
         ):
             alive = len(job.registered(self.now_s))
-            raise Refused("not_ready", f"{alive} of {executors(scale_out)} of {name} registered in time")
+            raise NotReady(f"{alive} of {executors(scale_out)} of {name} registered in time")
         return Rescaled(path if job.runs == run else "restart", before, scale_out, self.now_s - begun)
 
+    @one_at_a_time
     def stop(self, name: str) -> None:
         """Advance time until the current batch is over."""
         job = self.job(name)
@@ -166,10 +146,11 @@ class Cluster:
             return
         if job.batch is not None and job.frozen_s is None:
             job.ask_to_stop()
-            self._wait(lambda: job.state == "stopped", timeout_s=self.platform.stop_timeout_s)
-        if job.state != "stopped":
-            job.stop_now(self.now_s)
+            if self._wait(lambda: job.state == "stopped", timeout_s=self.platform.stop_timeout_s):
+                return
+        job.stop_now(self.now_s)
 
+    @one_at_a_time
     def status(self, name: str) -> Status:
         job = self.job(name)
         if not job.driver_up:
@@ -180,46 +161,43 @@ class Cluster:
             return Status(job.state, job.declared, silent, silent, silent.reason, job.ours)
         return Status(job.state, job.declared, len(job.registered(self.now_s)), job.run_id, ours=job.ours)
 
+    @one_at_a_time
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(name for name, job in self.jobs.items() if job.state != "stopped"))
+
+    def plan(self, name: str) -> Query:
+        return self.job(name).plan
 
     def job(self, name: str) -> Job:
         """Everything about one deployment."""
         if name not in self.jobs:
             known = ", ".join(sorted(self.jobs)) or "none"
-            raise Refused(
-                "misconfigured", f"there is no '{name}' here; there is {known}", setting="deployment"
-            )
+            raise Misconfigured("deployment", f"there is no '{name}' here; there is {known}")
         return self.jobs[name]
 
     def _check_size(self, job: str, name: str, scale_out: int) -> None:
         if scale_out < 1:
-            setting = f"job.{job}.scale_out"
-            raise Refused("misconfigured", f"must be at least 1 executor, got {scale_out}", setting=setting)
+            raise Misconfigured(f"job.{job}.scale_out", f"must be at least 1 executor, got {scale_out}")
         running = (other for other in self.jobs.values() if other.state not in ("stopped", "failed"))
         held = sum(other.declared for other in running if other.plan.name != name)
         free = self.platform.slots - held
         if whole("scale_out", scale_out) > free:
-            raise Refused(
-                "misconfigured",
+            raise Misconfigured(
+                "spark.slots",
                 f"{executors(scale_out)} for {name} are more than the {free} free of {self.platform.slots}: "
                 "raise spark.slots, or lower the scale-out",
-                setting="spark.slots",
             )
 
     # --------------------------------------------------------------- failures
 
-    def kinds(self) -> frozenset[str]:
-        return frozenset(CAUSED_HERE)
-
+    @one_at_a_time
     def inject(self, deployment: str, kind: str) -> Injection:
         job = self.job(deployment)
         if kind not in CAUSED_HERE:
             what = "cannot be caused here" if kind in FAILURE_KINDS else "is no kind of failure"
-            problem = f"'{kind}' {what}; there is {', '.join(CAUSED_HERE)}"
-            raise Refused("misconfigured", problem, setting="kind")
+            raise Misconfigured("kind", f"'{kind}' {what}; there is {', '.join(CAUSED_HERE)}")
         if not job.driver_up or job.frozen_s is not None:
-            raise Refused("not_ready", f"{deployment} does not run: {job.reason or job.state}")
+            raise NotReady(f"{deployment} does not run: {job.reason or job.state}")
         victim, undo = self._cause(job, kind)
         self._injected += 1
         injection = Injection(f"injection-{self._injected}", deployment, kind, victim, self.now_s)
@@ -227,11 +205,13 @@ class Cluster:
         self._act()
         return injection
 
+    @one_at_a_time
     def clear(self, injection_id: str) -> None:
         _, undo = self._injections.pop(injection_id, (None, _nothing))
         undo()
         self._act()
 
+    @one_at_a_time
     def active(self) -> tuple[Injection, ...]:
         return tuple(injection for injection, _ in self._injections.values())
 
@@ -248,7 +228,7 @@ class Cluster:
             return "driver", job.wake_driver
         able = [executor for executor in job.executors if executor.seen and executor.frozen_s is None]
         if not able:
-            raise Refused("not_ready", f"{job.plan.name} has no executor registered: try again")
+            raise NotReady(f"{job.plan.name} has no executor registered: try again")
         executor = able[0]
         if kind == "executor_kill":
             job.kill_executor(executor, self.now_s)
@@ -265,4 +245,90 @@ class Cluster:
 
 
 def _nothing() -> None:
-    """Nothing to undo: a dead process is replaced by others."""
+    """A dead process is replaced by others: nothing to put right."""
+
+
+class SimulatedFailures:
+    """The `Failures` of a cluster; each object stands for a process of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._in_hand: set[str] = set()
+
+    def kinds(self) -> frozenset[str]:
+        return frozenset(CAUSED_HERE)
+
+    def inject(self, deployment: str, kind: str) -> Injection:
+        injection = self._cluster.inject(deployment, kind)
+        self._in_hand.add(injection.id)
+        return injection
+
+    def clear(self, injection_id: str) -> None:
+        self._in_hand.discard(injection_id)
+        self._cluster.clear(injection_id)
+
+    def active(self) -> tuple[Injection, ...]:
+        return self._cluster.active()
+
+    def left_over(self) -> tuple[Injection, ...]:
+        return tuple(one for one in self.active() if one.id not in self._in_hand)
+
+
+@dataclass(frozen=True)
+class Flowed:
+    """What was to be sent in some time, and what was sent."""
+
+    achieved_rps: float
+    commanded_rps: float
+
+
+class SimulatedSource:
+    """The `Source` port: a flow into topics, exactly as commanded. `topics`: the share of each."""
+
+    def __init__(
+        self, cluster: Cluster, topics: Mapping[str, float], *, highest_rps: float = math.inf
+    ) -> None:
+        self._cluster, self._highest_rps = cluster, highest_rps
+        total = sum(topics.values())
+        self._shares = {topic: share / total for topic, share in topics.items()}
+        self._commands: list[tuple[float, float]] = []
+
+    def set_rate(self, rate_rps: float) -> float:
+        with self._cluster.turn:
+            now_s = self._cluster.now_s
+            self._commands.append((now_s, rate_rps))
+            for topic, share in self._shares.items():
+                self._cluster.topics.flow(topic, share * min(rate_rps, self._highest_rps), at_s=now_s)
+            return now_s
+
+    def achieved(self, from_s: float, to_s: float) -> Flowed:
+        with self._cluster.turn:
+            sent = sum(
+                float((self._cluster.topics[topic].end(to_s) - self._cluster.topics[topic].end(from_s)).sum())
+                for topic in self._shares
+            )
+        edges = [at_s for at_s, _ in self._commands[1:]] + [to_s]
+        owed = sum(
+            rate * max(0.0, min(end_s, to_s) - max(at_s, from_s))
+            for (at_s, rate), end_s in zip(self._commands, edges, strict=True)
+        )
+        return Flowed(sent / (to_s - from_s), owed / (to_s - from_s))
+
+    def stop(self) -> None:
+        with self._cluster.turn:
+            for topic in self._shares:
+                if topic in self._cluster.topics:
+                    self._cluster.topics.flow(topic, 0.0, at_s=self._cluster.now_s)
+
+
+class SimulatedClock:
+    """Time that passes while a call sleeps."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def now_s(self) -> float:
+        return self._cluster.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self._cluster.sleep(seconds)

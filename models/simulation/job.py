@@ -1,4 +1,4 @@
-"""Simulated streaming job: one driver with its executors, batch by batch.
+"""A simulated streaming job: it plans batches, finishes them, and comes back after a failure.
 
 A batch is written down before it runs and again when it is done; so a driver
 that dies repeats it with the very same offsets, and the sink gets some records twice. With a trigger interval
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
+from ..ports import Plan
 from .batches import Batch, Behaviour, Checkpoint, Executor, Platform, position, share_out
 from .topics import Topics, Whole
 
@@ -21,15 +22,15 @@ POLL_S = 0.01  # a caught-up query looks for new data this often (spark.sql.stre
 
 
 class Job:
-    """One deployment. `plan` is whatever has the fields of models.ports.Plan."""
+    """One deployment."""
 
     def __init__(
-        self, plan: Any, *, behaviour: Behaviour, platform: Platform, topics: Topics, checkpoint: Checkpoint
+        self, plan: Plan, *, behaviour: Behaviour, platform: Platform, topics: Topics, checkpoint: Checkpoint
     ) -> None:
         self.plan = plan
         self.declared = self.marked = int(plan.scale_out)
         self.epoch = -1
-        self.state = "stopped"
+        self.state: Literal["starting", "running", "restarting", "stopped", "failed"] = "stopped"
         self.reason = ""
         self.runs = 0
         self.executors: list[Executor] = []

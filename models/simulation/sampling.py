@@ -1,7 +1,7 @@
-"""Metrics of a simulated job.
+"""The `Metrics` of a simulated cluster.
 
-Offsets from the simulated broker and checkpoint, shares of time from the executors,
-and latencies from the exact arrival times of the records:
+Offsets come from its broker and checkpoints, shares of time from its executors, and latencies from the exact
+arrival times of the records:
 
     lag      = Σ_p max(0, head_p − max(committed_p, log start_p))
     latency  = commit time − arrival, over all records committed in the last two minutes
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from ..arguments import Array
+from ..ports import Commit, ExecutorSample, Offsets, Sample
 from ..quantities import Unknown
 from .batches import Commit as Done
 from .batches import Executor
@@ -29,49 +31,7 @@ WINDOW_S = 120.0  # agreed: two minutes
 LOST_SHOWN_S = 60.0  # as the real metrics show it
 SPREAD = 8  # judgement: p95 within a hundredth of a batch
 
-Offsets = dict[tuple[str, int], int]
 Waits = tuple[Array, Array]
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A finished batch."""
-
-    batch: int
-    at_s: float
-    ends: Offsets
-    planned_at_s: float
-
-
-@dataclass(frozen=True)
-class ExecutorSample:
-    """One executor since the previous sample."""
-
-    executor: str
-    state: str
-    cpu: float | Unknown
-    busy: float | Unknown
-    records_rps: float | Unknown
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One job at one moment."""
-
-    at_s: float
-    head: Offsets
-    committed: Offsets | Unknown
-    committed_source: str
-    log_start: Offsets
-    lag_records: float | Unknown
-    last_batch: int | Unknown
-    last_commit_at_s: float | Unknown
-    run_id: str | Unknown
-    executors: tuple[ExecutorSample, ...] | Unknown
-    latency_p50_ms: float | Unknown
-    latency_p95_ms: float | Unknown
-    latency_p99_ms: float | Unknown
-    commits: tuple[Commit, ...]
 
 
 @dataclass(frozen=True)
@@ -82,8 +42,8 @@ class _Counters:
     records: float
 
 
-class Sampler:
-    """Metrics of all jobs of one cluster, with the last sample of each."""
+class SimulatedMetrics:
+    """The metrics of all jobs of one cluster; remembers what it showed last."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -95,6 +55,10 @@ class Sampler:
         """Job -> number of a batch -> how long its records waited: it does not change any more."""
 
     def sample(self, name: str) -> Sample:
+        with self._cluster.turn:
+            return self._sample(name)
+
+    def _sample(self, name: str) -> Sample:
         job, topics, now = self._cluster.job(name), self._cluster.topics, self._cluster.now_s
         inputs = list(job.plan.inputs.values())
         head, log_start = topics.ends(inputs, at_s=now), topics.starts(inputs)
@@ -153,6 +117,7 @@ class Sampler:
 
 
 def _sample(executor: Executor, before: _Counters | None, now: float) -> ExecutorSample:
+    state: Literal["warming_up", "running"]
     state = "running" if executor.warm and executor.holds_until_s <= now else "warming_up"
     if before is None or now <= before.at_s:
         once = Unknown("the executor was read once: wait for the next reading")

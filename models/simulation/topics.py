@@ -1,38 +1,26 @@
-"""Simulated broker: exact offsets of every partition at any moment.
+"""The simulated broker: what has arrived in each partition, exactly and at any moment.
 
 Between two changes of its rate the end of a partition grows steadily, so that end offsets at any time, and
 the arrival time of any offset, are exact and need no steps. Record k (from 0) has arrived when the end has
 reached k + 1. While the broker is away nothing arrives; producers wait, and all of it comes at its return.
-
-A refused call raises `Refused`; pipelines.environments.simulated.adapters turns it into the error of its
-kind.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import Array, number, numbers, whole
+from ..errors import Misconfigured, NotReady, Unsafe
+from ..ports import Offsets
 from ..quantities import Misuse
-
-
-class Refused(Exception):
-    """A refused call. `kind`: of the error in models.errors; `setting`: the setting to change."""
-
-    def __init__(
-        self, kind: Literal["not_ready", "unsafe", "misconfigured"], problem: str, *, setting: str = ""
-    ) -> None:
-        super().__init__(f"{setting}: {problem}" if setting else problem)
-        self.kind = kind
-        self.problem = problem
-        self.setting = setting
-
 
 Whole = NDArray[np.int64]
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -136,10 +124,29 @@ class Topic:
         self.starts = np.pad(self.starts, more)
 
 
-class Topics:
-    """Topics of one broker and offsets committed by consumer groups; every call is given the time."""
+F = TypeVar("F", bound=Callable[..., Any])
 
-    def __init__(self) -> None:
+
+def one_at_a_time(method: F) -> F:
+    """A method that holds its object's `turn`, where several threads share a cluster."""
+
+    @wraps(method)
+    def call(self: Any, *given: Any, **more: Any) -> Any:
+        with self.turn:
+            return method(self, *given, **more)
+
+    return cast(F, call)
+
+
+class Topics:
+    """The `Broker` port: the topics of one broker and what consumer groups have committed.
+
+    `clock` says what now is, where no time is given.
+    """
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
+        self.turn: Any = nullcontext()
         self._topics: dict[str, Topic] = {}
         self._groups: dict[str, dict[str, Whole]] = {}
         """Group -> topic -> offset per partition; -1 where nothing is committed."""
@@ -150,53 +157,64 @@ class Topics:
 
     def __getitem__(self, name: str) -> Topic:
         if name not in self._topics:
-            raise Refused(
-                "misconfigured", "is not there: create it, or correct the name", setting=f"topic {name}"
-            )
+            raise Misconfigured(f"topic {name}", "is not there: create it, or correct the name")
         return self._topics[name]
 
     # ------------------------------------------------------------- as a broker
 
-    def counts(self) -> dict[str, int]:
+    @one_at_a_time
+    def topics(self) -> dict[str, int]:
         self._answer()
         return {name: topic.partitions for name, topic in self._topics.items()}
 
-    def create(self, name: str, *, partitions: int, at_s: float) -> None:
+    @one_at_a_time
+    def create(
+        self, topic: str, *, partitions: int, kept_s: float | None = None, at_s: float | None = None
+    ) -> None:
+        """Records need no room here, and are kept for ever."""
         self._answer()
+        if kept_s is not None:
+            number("kept_s", kept_s, above=0.0)
+        name = topic
         wanted = whole("partitions", partitions)
         if not name or len(name) > 249 or name in (".", "..") or not set(name) <= LEGAL:
-            raise Refused("misconfigured", f"'{name}' is no name for a topic", setting="topic")
+            raise Misconfigured("topic", f"'{name}' is no name for a topic")
         if name not in self._topics:
-            self._topics[name] = Topic(wanted, at_s=at_s)
+            self._topics[name] = Topic(wanted, at_s=self._clock() if at_s is None else at_s)
         elif self._topics[name].partitions != wanted:
-            raise Refused(
-                "unsafe",
+            raise Unsafe(
                 f"the topic {name} is there with {self._topics[name].partitions} partitions, not {wanted}: "
                 "use it as it is, or choose another name",
             )
 
-    def delete(self, name: str) -> None:
+    @one_at_a_time
+    def delete(self, topic: str) -> None:
         self._answer()
-        self._topics.pop(name, None)
+        self._topics.pop(topic, None)
         for kept in self._groups.values():
-            kept.pop(name, None)
+            kept.pop(topic, None)
 
-    def starts(self, names: Sequence[str]) -> dict[tuple[str, int], int]:
+    @one_at_a_time
+    def starts(self, topics: Sequence[str]) -> Offsets:
         self._answer()
-        return {(name, p): int(at) for name in names for p, at in enumerate(self[name].starts)}
+        return {(name, p): int(at) for name in topics for p, at in enumerate(self[name].starts)}
 
-    def ends(self, names: Sequence[str], *, at_s: float) -> dict[tuple[str, int], int]:
+    @one_at_a_time
+    def ends(self, topics: Sequence[str], *, at_s: float | None = None) -> Offsets:
         self._answer()
-        return {(name, p): int(end) for name in names for p, end in enumerate(self[name].end(at_s))}
+        now_s = self._clock() if at_s is None else at_s
+        return {(name, p): int(end) for name in topics for p, end in enumerate(self[name].end(now_s))}
 
-    def offsets_at(self, name: str, since_s: float, *, at_s: float) -> dict[tuple[str, int], int]:
-        """The first offsets that arrived at `since_s` or later."""
+    @one_at_a_time
+    def offsets_at(self, topic: str, at_s: float) -> Offsets:
         self._answer()
-        topic, since = self[name], number("at_s", since_s)
-        found = np.clip(topic.before(since), topic.starts, topic.end(at_s))
-        return {(name, p): int(offset) for p, offset in enumerate(found)}
+        found, since = self[topic], number("at_s", at_s)
+        offsets = np.clip(found.before(since), found.starts, found.end(self._clock()))
+        return {(topic, p): int(offset) for p, offset in enumerate(offsets)}
 
-    def committed(self, group: str, names: Sequence[str]) -> dict[tuple[str, int], int]:
+    @one_at_a_time
+    def committed(self, group: str, topics: Sequence[str]) -> Offsets:
+        names = topics
         self._answer()
         for name in names:
             self[name]
@@ -209,15 +227,16 @@ class Topics:
             if offset >= 0
         }
 
-    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    @one_at_a_time
+    def commit(self, group: str, offsets: Offsets) -> None:
         self._answer()
         if not group:
-            raise Refused("misconfigured", "'' is no name for a consumer group", setting="group")
+            raise Misconfigured("group", "'' is no name for a consumer group")
         kept = {name: self._kept(group, name) for name, _ in offsets}
         for (name, part), offset in offsets.items():
             whole(f"offsets[{(name, part)}]", offset, at_least=0)
             if not 0 <= part < self[name].partitions:
-                raise Refused("misconfigured", f"{name} has no partition {part}", setting="topic")
+                raise Misconfigured("topic", f"{name} has no partition {part}")
             kept[name][part] = offset
         self._groups.setdefault(group, {}).update(kept)
 
@@ -232,7 +251,7 @@ class Topics:
 
     def _answer(self) -> None:
         if self.away:
-            raise Refused("not_ready", "the simulated broker does not answer", setting="brokers.bootstrap")
+            raise NotReady("brokers.bootstrap: the simulated broker does not answer")
 
     # --------------------------------------------------- what happens to it
 

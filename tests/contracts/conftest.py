@@ -25,13 +25,9 @@ from models.errors import HeadroomError, Misconfigured
 from models.ports import Broker, Deployments, Failures, Function, Metrics, Plan
 from models.quantities import Unknown
 from models.simulation.batches import Behaviour, Platform
-from models.simulation.cluster import Cluster
-from pipelines.environments.simulated.adapters import (
-    SimulatedBroker,
-    SimulatedDeployments,
-    SimulatedFailures,
-    SimulatedMetrics,
-)
+from models.simulation.cluster import SimulatedFailures
+from models.simulation.sampling import SimulatedMetrics
+from pipelines.environments.simulated.time import SharedCluster
 from pipelines.integrations import java
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
@@ -154,9 +150,9 @@ class TwinWorld(World):
 
     def __init__(self, folder: Path) -> None:
         platform = Platform(slots=SLOTS, executor_timeout_s=FREEZE_S, driver_timeout_s=FREEZE_S)
-        self.cluster = Cluster(_EveryJob(), platform, now_s=1.7e9)
-        self.broker = SimulatedBroker(self.cluster)
-        self.deployments = SimulatedDeployments(self.cluster)
+        self.cluster = SharedCluster(_EveryJob(), platform, now_s=1.7e9)
+        self.broker = self.cluster.topics
+        self.deployments = self.cluster
         self.failures = SimulatedFailures(self.cluster)
         self.metrics = SimulatedMetrics(self.cluster)
         self.plan = Plans(self.broker, folder).plan

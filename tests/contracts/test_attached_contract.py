@@ -11,9 +11,10 @@ import pytest
 from models.errors import HeadroomError, Unsafe
 from models.ports import Metrics
 from models.quantities import Unknown
+from models.simulation.cluster import Cluster
+from models.simulation.sampling import SimulatedMetrics
 from pipelines.environments.attached import Attached, AttachedDeployments, AttachedMetrics, Theirs
 from pipelines.environments.local.metrics import LocalMetrics
-from pipelines.environments.simulated.adapters import SimulatedDeployments, SimulatedMetrics
 
 
 class NoExecutors:
@@ -36,7 +37,7 @@ class Outside:
         attached = Attached({name: their}, now_s=world.now_s)
         self.deployments = AttachedDeployments(world.deployments, attached)
         metrics: Metrics
-        if isinstance(world.deployments, SimulatedDeployments):
+        if isinstance(world.deployments, Cluster):
             metrics = SimulatedMetrics(world.cluster)
         else:
             metrics = stack.enter_context(LocalMetrics(world.broker, self.deployments, NoExecutors()))

@@ -17,7 +17,6 @@ from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Broker
 from models.quantities import Misuse
 from models.simulation.cluster import Cluster
-from pipelines.environments.simulated.adapters import SimulatedBroker
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
 
@@ -52,7 +51,7 @@ class Bench(Protocol):
 class TwinBench:
     def __init__(self) -> None:
         self._cluster = Cluster(now_s=1.7e9)
-        self.broker = SimulatedBroker(self._cluster)
+        self.broker = self._cluster.topics
 
     def now_s(self) -> float:
         return self._cluster.now_s

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.errors import HeadroomError, NotReady
 from models.quantities import Misuse
 from models.recovery import batch_recovery_seconds, recovered_at
 from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import CAUSED_HERE, Cluster
-from models.simulation.topics import Refused
 
 QUICK = Platform(driver_start_s=4.0, executor_start_s=2.0)
 
@@ -196,12 +196,12 @@ class TestFailures:
                     cluster.scale("orders", what[1], epoch=epoch)
                 else:
                     cluster.advance(what[1])
-            except Refused as refused:
-                refusals.add(refused.kind)
+            except HeadroomError as refused:
+                refusals.add(type(refused))
                 cluster.advance(5.0)
             assert committed(cluster) >= seen
             seen = committed(cluster)
-        assert refusals <= {"not_ready"}
+        assert refusals <= {NotReady}
         for injection in cluster.active():
             cluster.clear(injection.id)
         cluster.advance(60.0)
@@ -271,7 +271,7 @@ class TestDeployments:
         ],
     )
     def test_what_cannot_run_is_refused(self, wrong, setting):
-        with pytest.raises(Refused, match=setting):
+        with pytest.raises(HeadroomError, match=setting):
             running().launch(Plan(**wrong))
 
 

@@ -20,7 +20,7 @@ from models.errors import Misconfigured, NotReady, Unsafe
 from models.quantities import Unknown
 from models.simulation import sampling
 from pipelines.environments import base
-from pipelines.environments.simulated.adapters import SimulatedDeployments
+from pipelines.environments.simulated.time import SharedCluster
 from pipelines.orchestration.modelling import Modelling
 from pipelines.processes.owner import Owner
 from pipelines.server import drills, recording
@@ -568,7 +568,7 @@ class TestDrills:
         assert [row["kind"] for row in done["drills"]] == kinds
 
     def test_nor_under_one_that_was_launched_meanwhile(self, service, monkeypatch):
-        launch = SimulatedDeployments.launch
+        launch = SharedCluster.launch
         service.environment.broker.create("clicks", partitions=2)
 
         def launch_both(self, plan):
@@ -576,7 +576,7 @@ class TestDrills:
             its = {"inputs": {"events": "clicks"}, "outputs": {}, "checkpoint": "/checkpoints/clicks"}
             launch(self, replace(plan, name="clicks", job="clicks", role="live", **its))
 
-        monkeypatch.setattr(SimulatedDeployments, "launch", launch_both)
+        monkeypatch.setattr(SharedCluster, "launch", launch_both)
         with pytest.raises(Unsafe, match=r"job\.clicks\.allow_live_drills is false.*broker_restart"):
             service.drilled(kinds=["broker_restart"], scale_outs=[1], rates_rps=[100.0])
         assert (service.copies(), service.environment.failures.active()) == ([], ())

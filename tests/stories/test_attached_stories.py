@@ -19,7 +19,8 @@ from models.optimise.engine import BatchEngine
 from models.ports import Function, Plan
 from models.quantities import Interval, Unknown
 from models.simulation.batches import Behaviour, Platform
-from models.simulation.cluster import Cluster
+from models.simulation.cluster import Cluster, SimulatedClock, SimulatedFailures
+from models.simulation.sampling import SimulatedMetrics
 from models.workload import Forecaster
 from models.workload.forecaster import naive_forecaster
 from pipelines.environments.attached import (
@@ -28,12 +29,6 @@ from pipelines.environments.attached import (
     AttachedFailures,
     AttachedMetrics,
     theirs,
-)
-from pipelines.environments.simulated.adapters import (
-    SimulatedClock,
-    SimulatedDeployments,
-    SimulatedFailures,
-    SimulatedMetrics,
 )
 from pipelines.settings import loading
 from pipelines.settings.job_plans import control_settings
@@ -112,7 +107,7 @@ class Story:
         text = TOML + (f"executors = {said}\n" if said else "") + more
         self.job = loading.parse(text, environment={}).jobs["orders"]
         attached = Attached(theirs({"orders": self.job}), now_s=self.clock.now_s)
-        self.deployments = AttachedDeployments(SimulatedDeployments(self.cluster), attached)
+        self.deployments = AttachedDeployments(self.cluster, attached)
         metrics = AttachedMetrics(SimulatedMetrics(self.cluster), attached)
         self.sampler = Sampler(metrics, lambda: ["orders"], clock=self.clock.now_s)
         self.loop = Loop(

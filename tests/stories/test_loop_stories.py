@@ -29,15 +29,10 @@ from models.ports import Directive, Function, Plan, Rescaled
 from models.promise import Promise
 from models.quantities import Interval, Measurement, Unknown
 from models.simulation.batches import Behaviour, Platform
-from models.simulation.cluster import Cluster
+from models.simulation.cluster import Cluster, SimulatedClock, SimulatedFailures
+from models.simulation.sampling import SimulatedMetrics
 from models.workload import Forecaster
 from models.workload.forecaster import naive_forecaster
-from pipelines.environments.simulated.adapters import (
-    SimulatedClock,
-    SimulatedDeployments,
-    SimulatedFailures,
-    SimulatedMetrics,
-)
 from pipelines.integrations.sqlite_store import SqliteStore
 from profiling_jobs.control_loop.applying import Applied, apply
 from profiling_jobs.control_loop.context import InCharge, Loop
@@ -159,7 +154,7 @@ class World:
         self.cluster = Cluster(
             dict.fromkeys(names, truth), Platform(slots=self.slots, scale_timeout_s=20.0), now_s=START_S
         )
-        self.deployments = SimulatedDeployments(self.cluster)
+        self.deployments = self.cluster
         self.metrics = SimulatedMetrics(self.cluster)
         self.failures = SimulatedFailures(self.cluster)
         self.clock = SimulatedClock(self.cluster)

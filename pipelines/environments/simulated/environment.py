@@ -89,17 +89,11 @@ class SimulatedLoad:
 def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Iterator[World]:
     """The twin; its time begins at `since_s` and is bounded then, or runs as fast as it is computed."""
     from models.simulation.batches import Platform
+    from models.simulation.cluster import SimulatedClock, SimulatedFailures, SimulatedSource
+    from models.simulation.sampling import SimulatedMetrics
 
     from ...integrations.sqlite_store import SqliteStore
     from ..attached import Attached, AttachedDeployments, AttachedFailures, AttachedMetrics, theirs
-    from .adapters import (
-        SimulatedBroker,
-        SimulatedClock,
-        SimulatedDeployments,
-        SimulatedFailures,
-        SimulatedMetrics,
-        SimulatedSource,
-    )
     from .records import copier, offsets_of
     from .time import Pace, SharedCluster
 
@@ -108,7 +102,7 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
     )
     pace = None if since_s is None else Pace(cluster, usual=1.0)
     clock = SimulatedClock(cluster)
-    broker = SimulatedBroker(cluster)
+    broker = cluster.topics
 
     def source(name: str, job: JobSettings, copy: str, inputs: Mapping[str, str]) -> Source:
         found = SimulatedSource(cluster, dict.fromkeys(inputs.values(), 1.0))
@@ -138,7 +132,7 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
     with SqliteStore(folder / STORE) as store:
         yield World(
             kind="simulated",
-            deployments=AttachedDeployments(SimulatedDeployments(cluster), attached),
+            deployments=AttachedDeployments(cluster, attached),
             metrics=AttachedMetrics(SimulatedMetrics(cluster), attached),
             broker=broker,
             failures=AttachedFailures(SimulatedFailures(cluster), attached),

@@ -1,9 +1,9 @@
-"""How do several threads live on a clock that is only computed?
+"""Simulated time for several threads.
 
-A thread that *takes part* holds the time still while it works; when all who take part sleep, time jumps to
-the first of them who has to wake up. So a search, a drill and a sampler run side by side as they would in
-real time, only faster, and what they find does not depend on how busy this machine is. `not_beyond` bounds
-it: a world that is served goes with the wall clock once it has caught up with it.
+A thread that *takes part* holds the time still while it works; when all that take part sleep, time jumps to
+the first that has to wake up. So a search, a drill and a sampler run side by side as they would in real time,
+only faster, and what they find does not depend on how busy this machine is. `not_beyond` bounds it: a
+simulated environment that is served goes with the wall clock once it has caught up with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from models.ports import Plan
 from models.simulation.cluster import Cluster
+from profiling_jobs import plans
 
 LOOK_S = 1.0  # of simulated time, between two looks at what a call waits for
 NAP_S = 0.05  # of real time, between two looks at the wall clock, at most …
@@ -22,11 +24,13 @@ SHORTEST_S = 0.0005  # … and at least
 
 
 class SharedCluster(Cluster):
-    """A cluster that many threads use; `turn` is held by every call."""
+    """A cluster that many threads use, and that refuses the plans that a real deployment refuses."""
+
+    turn: threading.Condition
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.turn = threading.Condition(threading.RLock())
+        self.turn = self.topics.turn = threading.Condition(threading.RLock())
         self.not_beyond: Callable[[], float] = lambda: math.inf
         self.real_s: Callable[[float], float] = lambda seconds: seconds
         """How long so much simulated time takes at the pace that is set."""
@@ -34,6 +38,15 @@ class SharedCluster(Cluster):
         self._here = threading.local()
         self._sleepers: dict[object, tuple[float, bool]] = {}
         """Who sleeps -> until when, and whether time waits for them afterwards."""
+
+    def launch(self, plan: Plan) -> None:
+        plans.check(plan)
+        with self.turn:
+            for job in self.jobs.values():
+                if job.plan.name != plan.name:
+                    plans.apart(plan, job.plan)
+                    plans.apart(job.plan, plan)
+            super().launch(plan)
 
     @contextmanager
     def taking_part(self) -> Iterator[None]:

@@ -14,15 +14,8 @@ from models.quantities import Interval, Misuse, Unknown
 from models.recovery import recovered_at
 from models.simulation import sampling
 from models.simulation.batches import Behaviour, Platform, contended
-from models.simulation.cluster import Cluster
-from pipelines.environments.simulated.adapters import (
-    SimulatedBroker,
-    SimulatedClock,
-    SimulatedDeployments,
-    SimulatedFailures,
-    SimulatedMetrics,
-    SimulatedSource,
-)
+from models.simulation.cluster import Cluster, SimulatedClock, SimulatedFailures, SimulatedSource
+from models.simulation.sampling import SimulatedMetrics
 from profiling_jobs.experiments import drill, drill_prediction, drilling
 from profiling_jobs.experiments.copies import ExperimentContext
 from profiling_jobs.experiments.drill_prediction import Models
@@ -57,7 +50,7 @@ class World:
         behaviour = Behaviour(warm_up_s=4.0, overhead_s=OVERHEAD_S, state_load_s=1.0)
         self.cluster = Cluster({"enrichment": behaviour}, Platform(**({"slots": 12} | platform)))
         self.store, self.clock = MemoryStore(), SimulatedClock(self.cluster)
-        self.deployments = SimulatedDeployments(self.cluster)
+        self.deployments = self.cluster
         self.failures = SimulatedFailures(self.cluster)
         self.said = []
 
@@ -65,7 +58,7 @@ class World:
         around = ExperimentContext(
             deployments=self.deployments,
             metrics=SimulatedMetrics(self.cluster),
-            broker=SimulatedBroker(self.cluster),
+            broker=self.cluster.topics,
             store=self.store,
             clock=self.clock,
             open_source=self.open_source,
@@ -105,7 +98,7 @@ class World:
         self.clock.sleep = slept
 
     def nothing_is_left(self):
-        topics = [name for name in self.cluster.topics.counts() if name.startswith("headroom.")]
+        topics = [name for name in self.cluster.topics.topics() if name.startswith("headroom.")]
         return (self.failures.active(), self.deployments.names(), topics) == ((), (), [])
 
 

@@ -14,14 +14,9 @@ from models.probing import Probe, Settings, estimates
 from models.quantities import Unknown
 from models.simulation import sampling
 from models.simulation.batches import Behaviour, Platform, contended
-from models.simulation.cluster import Cluster
-from pipelines.environments.simulated.adapters import (
-    SimulatedBroker,
-    SimulatedClock,
-    SimulatedDeployments,
-    SimulatedMetrics,
-    SimulatedSource,
-)
+from models.simulation.cluster import Cluster, SimulatedClock, SimulatedSource
+from models.simulation.sampling import SimulatedMetrics
+from models.simulation.topics import Topics
 from profiling_jobs import plans
 from profiling_jobs.experiments import profiling as dealing
 from profiling_jobs.experiments.copies import DOCUMENT as COPIES
@@ -76,7 +71,7 @@ class World:
         )
         self.store = MemoryStore()
         self.clock = SimulatedClock(self.cluster)
-        self.deployments = SimulatedDeployments(self.cluster)
+        self.deployments = self.cluster
         self.forgotten = []
         self.sources = []
         for topic, count in (("orders", 2), ("answers", 2)):
@@ -90,7 +85,7 @@ class World:
         return ExperimentContext(
             deployments=self.deployments,
             metrics=SimulatedMetrics(self.cluster),
-            broker=SimulatedBroker(self.cluster),
+            broker=self.cluster.topics,
             store=self.store,
             clock=self.clock,
             open_source=self.open_source,
@@ -144,7 +139,7 @@ class World:
         )
 
     def scratch(self):
-        return [name for name in self.cluster.topics.counts() if name.startswith("headroom.")]
+        return [name for name in self.cluster.topics.topics() if name.startswith("headroom.")]
 
 
 class LateExecutors(SimulatedMetrics):
@@ -452,7 +447,7 @@ class TestProfiling:
         job = world.cluster.job("live")
         assert (job.runs, job.state, job.declared) == (1, "running", 1)
         assert world.deployments.names() == ("live",)
-        assert set(world.cluster.topics.counts()) == {"orders", "answers"}
+        assert set(world.cluster.topics.topics()) == {"orders", "answers"}
         lag = world.cluster.topics["orders"].end(world.cluster.now_s).sum() - sum(
             ends.sum() for ends in job.checkpoint.committed.values()
         )
@@ -552,20 +547,20 @@ class TestProfiling:
             "plain": f"{plan.checkpoint}.files/plain",
         }
         plans.apart(plan, live)
-        assert set(world.cluster.topics.counts()) == {"orders", "answers", plan.inputs["events"]}
+        assert set(world.cluster.topics.topics()) == {"orders", "answers", plan.inputs["events"]}
         assert copies.clear() == ()
         assert world.scratch() == []
         assert world.forgotten == [plan.name]
 
     def test_no_topic_of_a_copy_keeps_its_records_for_days(self, monkeypatch):
         world, kept = World(), {}
-        create = SimulatedBroker.create
+        create = Topics.create
 
         def created(self, topic, *, partitions, kept_s=None):
             kept[topic] = kept_s
             create(self, topic, partitions=partitions, kept_s=kept_s)
 
-        monkeypatch.setattr(SimulatedBroker, "create", created)
+        monkeypatch.setattr(Topics, "create", created)
         copies = Copies(TEMPLATE, world.around, partitions=PARTITIONS)
         copies.launch(2)
         copies.clear()
