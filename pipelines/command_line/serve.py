@@ -74,10 +74,10 @@ def command(
         else:
             say("without Dagster's daemon nothing is evaluated or decided: jobs only run, and are measured")
         if service.environment.flow is not None:
-            from ..environments.simulated.environment import SimulatedLoad, Wave, of_every_job
+            from ..environments.simulated.environment import simulated_load
 
             say("the input is made up: a wave of an hour around 800 records/s in every topic")
-            stack.enter_context(SimulatedLoad(service.environment, of_every_job(settings, Wave())))
+            stack.enter_context(simulated_load(service.environment, settings))
         for name in jobs:
             _launch(service, name, say=say)
         _tell(service, pages=pages, as_json=as_json, say=say)

@@ -26,6 +26,7 @@ from models.errors import HeadroomError, NotReady
 from models.ports import Store
 from models.quantities import Unknown, executors
 from profiling_jobs.orders import Json, run_order
+from profiling_jobs.periodic import Periodic
 from profiling_jobs.training.model_documents import KINDS
 
 from ..orchestration.runs import Runs
@@ -288,26 +289,23 @@ class _Timeline:
     def __init__(self, runs: Runs, store: Store) -> None:
         self._runs, self._store = runs, store
         self._newest: Json | None = None
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="headroom-demo-timeline", daemon=True)
+        self._written: Json | None = None
+        self._thread = Periodic(self._write, every_s=TIMELINE_EVERY_S, name="demo-timeline")
         self._thread.start()
 
     def put(self, evaluation: Json) -> None:
         self._newest = evaluation
 
     def close(self) -> None:
-        self._closing.set()
-        self._thread.join()
+        self._thread.close()
 
-    def _work(self) -> None:
+    def _write(self) -> None:
         from assets.decide import observations, recent
 
-        written: Json | None = None
-        while not self._closing.wait(TIMELINE_EVERY_S):
-            newest = self._newest
-            if newest is not None and newest is not written:
-                self._runs.observe(observations(newest, before=recent(self._store, JOB)))
-                written = newest
+        newest = self._newest
+        if newest is not None and newest is not self._written:
+            self._runs.observe(observations(newest, before=recent(self._store, JOB)))
+            self._written = newest
 
 
 def _settled(evaluation: Json) -> bool:

@@ -1,8 +1,8 @@
-"""Samples every job once a second in one thread, onto their timelines.
+"""Samples of all jobs, put on their timelines round by round.
 
-A round that takes longer delays the next one; rounds are not made up for. What cannot be read leaves a gap
-with its reason, and so does a round that fails. Where the clock goes back a little, samples are missed until
-it has made up for it; where it goes back far, everything sampled before lies ahead and is dropped.
+What cannot be read leaves a gap with its reason, and so do a clock that goes back and a round that fails: the
+next round tries again. When the clock goes back a little, samples are left out until it has made up for it;
+when it goes back far, that would take as long, so the timeline is dropped and begun anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from models.errors import HeadroomError, NotReady
@@ -58,51 +57,24 @@ def sampled(metrics: Metrics, names: Sequence[str]) -> Mapping[str, Sample | Hea
 
 
 class Sampler:
-    """Samples `names()` for as long as it is open. Any thread may read the timelines, through `reading`."""
+    """Samples of `names()`, one round at a time. Any thread may read the timelines, through `reading`."""
 
     def __init__(
         self,
         metrics: Metrics,
         names: Callable[[], Sequence[str]],
         *,
-        every_s: float = EVERY_S,
         clock: Callable[[], float] = time.time,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """`say`: gets a line for a round that failed, once for each reason."""
         self._metrics = metrics
         self._names = names
-        self._every_s = every_s
         self._clock = clock
         self._timelines: dict[str, Timeline] = {}
         self._turn = threading.RLock()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
         self._say = say
         self._said = ""
-
-    def start(self) -> None:
-        """Sample from now on."""
-        if self._thread is None:
-            self._closing.clear()
-            self._thread = threading.Thread(target=self._work, name="headroom-sampler", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Sample no more. The timelines stay."""
-        if self._thread is not None:
-            self._closing.set()
-            self._thread.join()
-            self._thread = None
-
-    def __enter__(self) -> Sampler:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Timeline]:
@@ -141,13 +113,6 @@ class Sampler:
                 timeline.miss(self._clock(), str(found))
             else:
                 self._timelines[name] = _with(timeline, found)
-
-    def _work(self) -> None:
-        due = time.monotonic()
-        while not self._closing.is_set():
-            self.round()
-            due = max(due + self._every_s, time.monotonic())
-            self._closing.wait(due - time.monotonic())
 
 
 class _Fed:

@@ -21,7 +21,8 @@ import pytest
 
 from models.ports import Function
 from models.quantities import Unknown
-from profiling_jobs.telemetry.sampler import Sampler
+from profiling_jobs.periodic import Periodic
+from profiling_jobs.telemetry.sampler import EVERY_S, Sampler
 from profiling_jobs.telemetry.timeline import Timeline
 
 pytestmark = [
@@ -106,7 +107,8 @@ def job(local_world: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def sampler(local_world: Any, job: str) -> Iterator[Sampler]:
-    with Sampler(local_world.metrics, lambda: [job]) as found:
+    found = Sampler(local_world.metrics, lambda: [job])
+    with Periodic(found.round, every_s=EVERY_S, name="test"):
         yield found
 
 

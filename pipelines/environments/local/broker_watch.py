@@ -1,7 +1,7 @@
-"""Who starts our own Kafka again when it has died?
+"""Restarts our own Kafka when it has died.
 
-Without it every job waits, and nothing else of ours would bring it back. It comes back on the ports it had,
-so whoever was connected finds it by itself. One that is being restarted on purpose is left alone.
+Every job waits for it. It comes back on the ports it had, so that clients find it again. One that is being
+restarted on purpose is left alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 
 from models.errors import HeadroomError
 
@@ -19,10 +18,7 @@ LOOK_S = 3.0  # judgement: a start takes as long
 
 
 class BrokerWatch:
-    """Keeps the broker of one folder running, in a thread, for as long as the context lasts.
-
-    `restarting` is held by whoever restarts it.
-    """
+    """Keeps the broker of one folder running. `restarting` is held while it is restarted on purpose."""
 
     def __init__(
         self, broker: EmbeddedBroker, *, restarting: threading.Lock, say: Callable[[str], None]
@@ -32,8 +28,6 @@ class BrokerWatch:
         self._say = say
         self._down = False
         self._wrong = ""
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="headroom-broker-watch", daemon=True)
 
     def look(self) -> None:
         """One look, and what follows from it."""
@@ -44,20 +38,6 @@ class BrokerWatch:
                 self._start()
         finally:
             self._restarting.release()
-
-    def __enter__(self) -> BrokerWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closing.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while not self._closing.wait(LOOK_S):
-            self.look()
 
     def _start(self) -> None:
         if not self._down:

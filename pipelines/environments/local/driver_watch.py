@@ -1,6 +1,6 @@
-"""Who starts a driver again that has died, and when is it better left alone?
+"""Restarts drivers that have died or fallen silent.
 
-Spark replaces lost executors, nobody replaces a driver. The watch does: one that was killed is started at
+Spark replaces lost executors, but not drivers. The watch does: one that was killed is started at
 once from its checkpoint; one that falls silent, as when it is frozen, is ended after the network time-out
 and started again. The cluster under them is mended the same way. A pause that doubles stands between starts
 that finish no batch. Left alone are a program that came to its end, a setting that is wrong, and a job that
@@ -10,8 +10,8 @@ whatever is away, a broker, a store of objects, comes back one day.
 
 from __future__ import annotations
 
+import math
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +21,7 @@ from typing import Any
 
 from models.errors import HeadroomError
 from profiling_jobs.driver.launch_file import Ended
+from profiling_jobs.periodic import Periodic
 
 from .drivers import LocalDrivers
 from .records import Record, Records
@@ -60,8 +61,8 @@ class DriverWatch:
         self._records = records
         self._silence_s = silence_s
         self._spared: set[str] = set()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = Periodic(self._look, every_s=POLL_S, name="driver-watch")
+        self._mended_s = -math.inf
         self._pulses: dict[str, _Pulse] = {}
         self._due: dict[tuple[str, int], float] = {}
         self._ended: dict[tuple[str, int], str] = {}
@@ -73,22 +74,17 @@ class DriverWatch:
     @property
     def running(self) -> bool:
         """Whether somebody watches."""
-        return self._thread is not None
+        return self._thread.running
 
     def start(self) -> None:
         """Watch from now on."""
-        if self._thread is None:
+        if not self.running:
             self._excuse_the_dead()
-            self._closing.clear()
-            self._thread = threading.Thread(target=self._work, name="headroom-watch", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
         """Watch no more. What runs goes on running."""
-        if self._thread is not None:
-            self._closing.set()
-            self._thread.join()
-            self._thread = None
+        self._thread.close()
 
     def spare(self, name: str, spared: bool = True) -> None:
         """This driver is being ended on purpose, and started again by whoever does that."""
@@ -119,17 +115,15 @@ class DriverWatch:
                 return
         self._feel_pulse(record)
 
-    def _work(self) -> None:
-        mended = 0.0
-        while not self._closing.wait(POLL_S):
-            records: list[Record] = []
-            with suppress(HeadroomError, OSError):  # a record that cannot be read now may be so in a moment
-                records = [record for record in self._records.all() if record.wanted == "running"]
-            if records and time.monotonic() - mended > PULSE_S:
-                mended = time.monotonic()
-                self._try(records, self._mend)
-            for record in records:
-                self._try([record], partial(self.tend, record.name))
+    def _look(self) -> None:
+        records: list[Record] = []
+        with suppress(HeadroomError, OSError):  # a record that cannot be read now may be so in a moment
+            records = [record for record in self._records.all() if record.wanted == "running"]
+        if records and time.monotonic() - self._mended_s > PULSE_S:
+            self._mended_s = time.monotonic()
+            self._try(records, self._mend)
+        for record in records:
+            self._try([record], partial(self.tend, record.name))
 
     def _try(self, records: list[Record], do: Callable[[], None]) -> None:
         """What goes wrong is the reason that these do not run, and is tried again."""

@@ -48,12 +48,14 @@ class RealClock:
 @contextmanager
 def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> Iterator[World]:
     """Kafka where the settings name none, Spark, and what drives them. `owner`: of a folder that is taken."""
+    from profiling_jobs.periodic import Periodic
+
     from ...integrations.embedded_kafka import EmbeddedBroker
     from ...integrations.kafka_broker import KafkaBroker
     from ...integrations.spark import LocalSpark
     from ...integrations.sqlite_store import SqliteStore
     from ..attached import Attached, AttachedDeployments, AttachedFailures, AttachedMetrics, theirs
-    from .broker_watch import BrokerWatch
+    from .broker_watch import LOOK_S, BrokerWatch
     from .deployments import LocalDeployments
     from .executors import LocalExecutors
     from .failures import LocalFailures
@@ -97,7 +99,8 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
         metrics = stack.enter_context(LocalMetrics(broker, guarded, executors))
         failures = stack.enter_context(LocalFailures(owner, deployments, broker=embedded))
         if embedded is not None:
-            stack.enter_context(BrokerWatch(embedded, restarting=failures.restarting, say=say))
+            watch = BrokerWatch(embedded, restarting=failures.restarting, say=say)
+            stack.enter_context(Periodic(watch.look, every_s=LOOK_S, name="broker-watch"))
         store = stack.enter_context(SqliteStore(owner.folder / STORE))
         checkpoints = owner.folder / "checkpoints"
 

@@ -1,23 +1,18 @@
-"""What is a world of which nothing is real? The queueing twin behind every port, on a clock of its own.
-
-What arrives in the live topics of a simulated world? Whatever a made-up curve says, until it is closed.
-"""
+"""The simulated environment: a queueing twin behind every port, on a clock of its own."""
 
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from models.errors import HeadroomError
 from models.ports import Clock, Function, Plan, Source
 from models.quantities import Unknown
+from profiling_jobs.periodic import Periodic
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.recording.recorder import Recorder
 from profiling_jobs.recording.request import Request
@@ -33,56 +28,26 @@ if TYPE_CHECKING:
 
 
 EVERY_S = 5.0  # judgement: smooth beside batches of seconds
-Curve = Callable[[float], float]
+MEAN_RPS = 800.0  # what one executor of the twin's default job does
+SWING = 0.5
+PERIOD_S = 3600.0
 
 
-@dataclass(frozen=True)
-class Wave:
-    """λ(t) = mean · (1 + swing · sin 2πt/period), t in epoch seconds."""
+def simulated_load(world: World, settings: Settings) -> Periodic:
+    """Records for every topic that a job reads: λ(t) = MEAN · (1 + SWING · sin 2πt/PERIOD)."""
+    topics = {topic for job in settings.jobs.values() for topic in job.inputs.values()}
 
-    mean_rps: float = 800.0  # what one executor of the twin's default job does
-    swing: float = 0.5
-    period_s: float = 3600.0
-
-    def __call__(self, at_s: float) -> float:
-        return self.mean_rps * (1.0 + self.swing * math.sin(2.0 * math.pi * at_s / self.period_s))
-
-
-def of_every_job(settings: Settings, curve: Curve) -> Mapping[str, Curve]:
-    """The same curve for every topic that a job reads."""
-    return {topic: curve for job in settings.jobs.values() for topic in job.inputs.values()}
-
-
-class SimulatedLoad:
-    """Records arrive for as long as it is open."""
-
-    def __init__(self, world: World, curves: Mapping[str, Curve]) -> None:
-        self._world, self._curves = world, curves
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="headroom-simulated-load", daemon=True)
-
-    def __enter__(self) -> SimulatedLoad:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closing.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        world = self._world
+    def work() -> None:
         assert world.flow is not None
-        with world.taking_part():
-            while not self._closing.is_set():
-                now_s = world.clock.now_s()
-                with suppress(HeadroomError):  # the broker is away: producers wait
-                    there = world.broker.topics()
-                    for topic, curve in self._curves.items():
-                        if topic in there:
-                            world.flow(topic, max(0.0, curve(now_s)))
-                world.clock.sleep(EVERY_S)
+        now_s = world.clock.now_s()
+        rate_rps = MEAN_RPS * (1.0 + SWING * math.sin(2.0 * math.pi * now_s / PERIOD_S))
+        with suppress(HeadroomError):  # the broker is away: producers wait
+            for topic in topics & set(world.broker.topics()):
+                world.flow(topic, rate_rps)
+
+    return Periodic(
+        work, every_s=EVERY_S, name="simulated-load", clock=world.clock, taking_part=world.taking_part
+    )
 
 
 @contextmanager

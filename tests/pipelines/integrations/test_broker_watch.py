@@ -102,24 +102,3 @@ def test_what_cannot_be_said_does_not_end_the_watch(broker: Broker, restarting: 
     broker.process = None
     BrokerWatch(broker, restarting=restarting, say=gone).look()  # type: ignore[arg-type]
     assert broker.process is not None
-
-
-def test_it_looks_until_it_is_left(
-    watch: BrokerWatch, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipelines.environments.local.broker_watch.LOOK_S", 0.01)
-    again = threading.Event()
-    start = broker.start
-
-    def started(*, keep_ports: bool) -> Brokers:
-        try:
-            return start(keep_ports=keep_ports)
-        finally:
-            again.set()
-
-    monkeypatch.setattr(broker, "start", started)
-    with watch:
-        broker.process = None
-        assert again.wait(20.0)
-    broker.process = None
-    assert len(broker.starts) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 from models.errors import HeadroomError, NotReady
 from models.ports import Commit, ExecutorSample, Offsets, Sample, Status
 from models.quantities import Unknown
+from profiling_jobs.periodic import Periodic
 from profiling_jobs.telemetry.observing import observation
 from profiling_jobs.telemetry.sampler import Sampler
 from profiling_jobs.telemetry.timeline import Gap, Timeline
@@ -235,14 +235,6 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_the_sampler_goes_on_by_itself_and_ends_when_closed() -> None:
-    jobs = Jobs()
-    before = threading.active_count()
-    with Sampler(jobs, lambda: ["light"], every_s=0.01):
-        until(lambda: jobs.at_s > 3.0)
-    assert threading.active_count() == before
-
-
 def test_what_nobody_foresaw_costs_the_rounds_that_it_spoils_and_is_said_once() -> None:
     jobs, said = AtOnce(), list[str]()
     sampler = Sampler(jobs, lambda: ["light"], clock=lambda: 7.0, say=said.append)
@@ -267,7 +259,8 @@ def test_nor_does_it_matter_where_the_jobs_come_from() -> None:
             raise RuntimeError("a bug")
         return ["light"]
 
-    with Sampler(jobs, names, every_s=0.01) as sampler:
+    sampler = Sampler(jobs, names)
+    with Periodic(sampler.round, every_s=0.01, name="test"):
         until(lambda: jobs.at_s > 1.0)
         broken[0] = True
         until(lambda: bool(gaps_of(sampler)))
