@@ -1,6 +1,6 @@
 """Errors with a message for people: what is wrong and what to do next.
 
-Three kinds, told apart by what has to happen: nothing (try again), a refusal, a change of settings.
+Three kinds, by what has to happen next: nothing (try again), a refusal, a change of settings.
 A message ends with the fix. Adapters chain the cause with `from`.
 """
 

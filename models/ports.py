@@ -20,7 +20,7 @@ from .quantities import Measurement, Misuse, RecoveryEvent, Unknown, number, who
 
 
 class Query(Protocol):
-    """What must be known of a job to see how it is doing, whoever runs it."""
+    """What must be known of a job to observe it."""
 
     @property
     def name(self) -> str: ...
@@ -93,15 +93,15 @@ class Status:
     """What a deployment says of itself. `run_id` changes with every restart of the query."""
 
     state: Literal["starting", "running", "restarting", "stopped", "failed", "stalled", "unknown"]
-    """stalled, unknown: only of a job that somebody else runs, by what it commits."""
+    """stalled, unknown: only of a job that another system runs, by what it commits."""
     declared_scale_out: int | Unknown
     executors_alive: int | Unknown
     run_id: str | Unknown
     reason: str = ""
     ours: bool | Unknown = NO_MARK
-    """Have we set the declared size ourselves, by a launch or a change? False: somebody else has.
+    """Whether we have set the declared size, by a launch or a change.
 
-    Of the declared size alone: executors that somebody kills leave it as it is, and are Spark's to replace.
+    Of the declared size alone: killed executors leave it as it is, and are Spark's to replace.
     """
 
 
@@ -136,7 +136,7 @@ class Deployments(Protocol):
         """What it was launched as, also after it was stopped: a live job, or a copy of one."""
 
     def names(self) -> tuple[str, ...]:
-        """Every deployment of this owner, whoever of us started it."""
+        """Every deployment of this owner."""
 
 
 # ------------------------------------------------------------------- failures
@@ -168,7 +168,7 @@ class Failures(Protocol):
         """All that were not cleared, whatever has become of their victims."""
 
     def left_over(self) -> tuple[Injection, ...]:
-        """The active ones that nobody here has in hand: an earlier owner's, or not cleared in full."""
+        """The active ones of an earlier owner, and those not cleared in full."""
 
 
 # --------------------------------------------------------------------- broker
@@ -279,7 +279,7 @@ class Sample:
     latency_p95_ms: float | Unknown
     latency_p99_ms: float | Unknown
     commits: tuple[Commit, ...] = ()
-    """Every batch that was committed since the sample before, oldest first, as far as it can be told."""
+    """Every batch that was committed since the sample before, oldest first, as far as it is known."""
 
 
 class Metrics(Protocol):
@@ -332,7 +332,7 @@ class Lease:
     job: str
     epoch: int
     holder: str
-    """Unique per attempt, for example a run's identifier: whoever has the same name holds the same lease."""
+    """Unique per attempt, for example a run's identifier: the same name holds the same lease."""
     until_s: float
 
     def __post_init__(self) -> None:
@@ -367,7 +367,7 @@ class Store(Protocol):
         """
 
     def claim(self, lease: Lease, *, now_s: float) -> bool:
-        """False while somebody else holds the lease, or when a newer epoch has been claimed.
+        """False while another holder has the lease, or when a newer epoch has been claimed.
 
         The holder itself prolongs it so. One that is released or out of time is free, also for a retry of
         the same epoch. A lease that would be over at `now_s` is Misuse.
@@ -398,7 +398,7 @@ class Store(Protocol):
         """Key, time and measurement, by time."""
 
     def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
-        """The same failure (kind and instant) told again replaces what was told before."""
+        """The same failure (kind and instant) added again replaces the earlier one."""
 
     def events(self, job: str) -> tuple[tuple[RecoveryEvent, Mapping[str, Any]], ...]:
         """By the time of the failure."""

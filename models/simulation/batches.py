@@ -73,7 +73,7 @@ class Platform:
             number(f"Platform.{name}", value, at_least=0.0)
 
 
-KEPT_S = 1800.0  # judgement: nobody asks for commits that are older
+KEPT_S = 1800.0  # judgement: commits that are older are not asked for
 TRIMMED = 256  # judgement: how many may be too old before they are dropped together
 
 

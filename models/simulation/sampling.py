@@ -47,8 +47,8 @@ class SimulatedMetrics:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._told: dict[str, int] = {}
-        """Job -> the newest batch that was told."""
+        self._reported: dict[str, int] = {}
+        """Job -> the newest batch that was reported."""
         self._counters: dict[str, dict[str, _Counters]] = {}
         self._lost: dict[str, dict[str, float]] = {}
         self._waits: dict[str, dict[int, Waits]] = {}
@@ -86,9 +86,9 @@ class SimulatedMetrics:
         )
 
     def _commits(self, name: str, job: Job) -> tuple[Commit, ...]:
-        told = self._told.get(name)
-        self._told[name] = job.checkpoint.batch
-        if told is None:  # what was done before somebody asked is of no interest
+        reported = self._reported.get(name)
+        self._reported[name] = job.checkpoint.batch
+        if reported is None:  # what was done before the first sample is of no interest
             return ()
         commits = job.checkpoint.commits
         return tuple(
@@ -98,7 +98,7 @@ class SimulatedMetrics:
                 {(t, p): int(end) for t, ends in c.after.items() for p, end in enumerate(ends)},
                 c.planned_at_s,
             )
-            for c in commits[bisect_right(commits, told, key=lambda commit: commit.batch) :]
+            for c in commits[bisect_right(commits, reported, key=lambda commit: commit.batch) :]
         )
 
     def _executors(self, name: str, job: Job, now: float) -> tuple[ExecutorSample, ...] | Unknown:

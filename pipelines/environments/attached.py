@@ -34,7 +34,7 @@ PATIENCE_S = 60.0  # as control's: the longest healthy time between two commits,
 LOOKED_S = 120.0  # judgement: as control's, an older look says nothing about now
 NOT_LOOKED = Unknown("nothing was read of it yet: wait for the next second")
 NO_RUN = Unknown("a checkpoint does not name the runs of its query")
-NO_EXECUTORS = Unknown("somebody else runs it: its executors are not seen")
+NO_EXECUTORS = Unknown("another system runs it: its executors are not seen")
 
 State = Literal["running", "stalled", "unknown"]
 

@@ -1,9 +1,8 @@
-"""Where do jobs run, and what belongs to it: real processes of this machine, or a simulation?
+"""The environment of `[deployment] kind`: real processes of this machine, or a simulation, behind the ports.
 
-    with opened(settings, folder) as world: …
+    with opened(settings, folder) as environment: …
 
-is the one place that decides. Everything comes behind the ports, so whoever uses it does not know which.
-Whatever was started is stopped on leaving; what was running before is left alone.
+What it starts is stopped on leaving; what was running before is left alone.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ Say = Callable[[str], None]
 
 
 class Recording(Protocol):
-    """What copies a live topic into a folder: its name, what is asked for, whose time it is."""
+    """Copies a live topic into a folder."""
 
     def __call__(self, name: str, request: Request, *, clock: Clock, say: Say) -> Recorded: ...
 
 
 @dataclass(frozen=True)
 class World:
-    """All ports, and how copies of a job get their records."""
+    """All ports, and what else commands and the server need from where jobs run."""
 
     kind: str
     deployments: Deployments
@@ -65,7 +64,7 @@ class World:
     taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Held by every thread that works by the clock: simulated time stands still while it works."""
     hurried: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Somebody waits: simulated time that goes with the wall clock may run ahead of it."""
+    """Held while a call waits: simulated time that goes with the wall clock may run ahead of it."""
     owner: Owner | None = None
     """Of the folder, where processes belong to it."""
     flow: Callable[[str, float], None] | None = None
@@ -105,11 +104,11 @@ def opened(
     owner: Owner | None = None,
     since_s: float | None = None,
 ) -> Iterator[World]:
-    """The world of `[deployment] kind`.
+    """Open the environment of `[deployment] kind`.
 
     `owner`: who has the folder already, and ends what runs there; otherwise it is taken, and given up on
-    leaving. `since_s`: when a simulated world begins, whose time then passes as real time does; without it,
-    as fast as it can be computed.
+    leaving. `since_s`: when a simulated environment begins; its time then passes as real time does, and
+    without it as fast as it can be computed.
     """
     if settings.deployment.kind == "simulated":
         from .simulated.environment import simulated

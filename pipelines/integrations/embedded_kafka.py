@@ -1,9 +1,9 @@
-"""How does a real Kafka broker get onto this machine without a container engine or an installation?
+"""A real Kafka broker of our own on this machine, without a container engine or an installation.
 
 One node in KRaft mode, started from the locked jars on free loopback ports, data under `.headroom/kafka`.
 What it has acknowledged survives a SIGKILL of the process: it lies in the log files, and the kernel still
 has them. A restart keeps the ports, so clients reconnect by themselves. The broker holds a lock on its
-folder for as long as it lives, so no second one starts there, whoever tries.
+folder for as long as it lives, so no second one starts there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import jars as ivy
 
 __all__ = ["Brokers", "EmbeddedBroker"]
 
-ATTEMPTS = 5  # judgement: twice in a row somebody else is quicker on a random port
+ATTEMPTS = 5  # judgement: twice in a row another program is quicker on a random port
 READY_S = 120.0  # judgement: 4 s on an idle machine, 20 s seen on a loaded one
 STOP_S = 30.0  # judgement: a clean stop takes 1–2 s
 STARTED = "Kafka Server started"
@@ -58,7 +58,7 @@ num.io.threads=4
 background.threads=2
 log.cleaner.dedupe.buffer.size=16777216
 group.initial.rebalance.delay.ms=0
-# An unknown topic is a mistake in somebody's settings.
+# An unknown topic is a mistake in the settings.
 auto.create.topics.enable=false
 # After a SIGKILL the controller waits for the old session's end; yet a starved broker must not lose its own.
 broker.heartbeat.interval.ms=500
@@ -142,7 +142,7 @@ class EmbeddedBroker:
     def start(self, *, keep_ports: bool = False) -> Brokers:
         """Start it, and return once it answers. Refused where one runs already.
 
-        It gets the ports it had; when somebody else has taken them, others, unless `keep_ports`.
+        It gets the ports it had; when another program has taken them, others, unless `keep_ports`.
         """
         self.folder.mkdir(mode=0o700, exist_ok=True)
         lock = self._lock()
@@ -180,7 +180,7 @@ class EmbeddedBroker:
                     self._owner.stop(process)
                     raise
                 return self.brokers
-            raise NotReady(f"in {ATTEMPTS} attempts somebody else took the broker's ports: try again")
+            raise NotReady(f"in {ATTEMPTS} attempts another program took the broker's ports: try again")
         finally:
             os.close(lock)  # the broker has its own
 
@@ -220,7 +220,9 @@ class EmbeddedBroker:
         if kept and not fresh and ports.wait_until_free(kept, timeout_s=10.0 if keep else 2.0):
             return kept
         if kept and keep:
-            raise NotReady(f"somebody else listens on the broker's ports {kept[0]} and {kept[1]}: try again")
+            raise NotReady(
+                f"another program listens on the broker's ports {kept[0]} and {kept[1]}: try again"
+            )
         broker, controller = ports.free_ports(2)
         return broker, controller
 

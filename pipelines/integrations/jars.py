@@ -1,4 +1,4 @@
-"""Where are the jars of Kafka and of Spark's connector, and are they the ones that were locked?
+"""The jars of Kafka and of Spark's connector, checked against their locked checksums.
 
 `jars.lock` beside this file names every jar by its coordinates and sha256. They are fetched once per user. A
 jar whose checksum differs is an error and is not kept. With everything in the cache neither Java nor the

@@ -1,4 +1,4 @@
-"""Which Java runs Kafka and Spark here, and if none does, what installs it?
+"""The Java that runs Kafka and Spark here, and what installs one where there is none.
 
 JAVA_HOME first, then `java` on PATH; whichever is new enough.
 """

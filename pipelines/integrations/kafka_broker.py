@@ -1,4 +1,4 @@
-"""What do the brokers say, whoever runs them?
+"""The `Broker` port on Kafka, whether it is ours or not.
 
 The `Broker` port on kafka-python's admin client. Threads take turns. A call is tried again while the brokers
 say that it is a matter of moments (a coordinator that still loads, a leader that is being elected) or say
@@ -169,7 +169,7 @@ class KafkaBroker:
         if failed:
             names = ", ".join(sorted(error.__name__ for error in failed))
             raise Unsafe(
-                f"the consumer group {group} took no offsets ({names}): somebody else is a member of it; "
+                f"the consumer group {group} took no offsets ({names}): another client is a member of it; "
                 "give this job another group"
             )
 

@@ -1,7 +1,7 @@
-"""Which loopback ports are free, and will still be free after a restart?
+"""Loopback ports that are free, and will still be free after a restart.
 
 Not the kernel's own choice (port 0): that comes from the range out of which outgoing connections take
-theirs. While a broker is down, somebody's connection may then sit on its port, even a client's that tries
+theirs. While a broker is down, a connection may then sit on its port, even of a client that tries
 to reach the broker and ends up connected to itself, and the broker cannot come back. So ports are drawn
 from below that range.
 """
@@ -34,14 +34,14 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether a server listens there."""
     with suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
         return True
     return False
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that nobody listens on now; somebody may be quicker than the server that is to use them."""
+    """Ports that are free now; another program may be quicker than the server that is to use them."""
     highest = 32_000
     with suppress(OSError, ValueError, IndexError):
         highest = min(int(RANGE.read_text().split()[0]), 60_000) - 1

@@ -1,4 +1,4 @@
-"""How does a real Spark cluster get onto this machine from the pip package alone?
+"""A real Spark standalone cluster on this machine, from the pip package alone.
 
 A standalone master and one worker, on loopback and free ports. The worker may declare more slots than there
 are processors: a job that waits scales beyond them, and one executor has one slot. Several jobs share the
@@ -40,7 +40,7 @@ from .spark_conf import job_conf
 
 LOGS = ("stdout", "stderr")
 NEW_S = 60.0  # judgement: the worker makes the folder some moments before the process can be seen
-LOGS_KEPT_S = 3600  # judgement: as the worker is told for the folders of jobs that have ended
+LOGS_KEPT_S = 3600  # judgement: as the worker is configured for the folders of jobs that have ended
 
 
 def clear(work: Path, *, living: Set[tuple[str, str]], now_s: float) -> None:
@@ -68,7 +68,7 @@ def _clear(folder: Path, now_s: float) -> None:
 MASTER = "spark-master"
 WORKER = "spark-worker"
 BACKEND = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-ATTEMPTS = 5  # judgement: twice in a row somebody else is quicker on a random port
+ATTEMPTS = 5  # judgement: twice in a row another program is quicker on a random port
 READY_S = 120.0  # judgement: 3 s each on an idle machine, 10 s at a load of 16 on two cores
 MEMORY_SHARE = 0.8  # judgement: the rest is for the broker, the drivers and the page cache
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError"  # as for the broker
@@ -220,7 +220,7 @@ class LocalSpark:
     def _keep_secret(self) -> None:
         """Loopback is shared with every user of the machine: without it each could run code in our name.
 
-        In a file because everybody can read command lines; master, worker and drivers all read it from there.
+        In a file because command lines are public; master, worker and drivers all read it from there.
         """
         path = self.folder / "conf" / "spark-defaults.conf"
         if not path.exists():
@@ -304,7 +304,7 @@ class LocalSpark:
         )
 
     def _wait(self, process: Process, ready: Any) -> bool:
-        """Until it is ready; False when it ended instead, as with a port that somebody took."""
+        """Until it is ready; False when it ended instead, as with a port that was taken."""
         until = time.monotonic() + READY_S
         while time.monotonic() < until:
             if ready():

@@ -1,12 +1,12 @@
-"""What must a job's Spark configuration say, so that it can be found, rescaled and hurt here?
+"""The Spark configuration of a job, so that it can be found, rescaled and drilled here.
 
 Later ones win: our defaults, `[spark] conf` of headroom.toml, the job's own. Jars come beside those that
-every job needs. A few keys are nobody's to change, and say so.
+every job needs. A few keys may not be changed, and say so.
 
-After how long is a silent executor given up, and what must Spark be told so that it really is?
+A silent executor is given up after `failure_timeout_s`, which several of Spark's settings have to agree on.
 
 `[spark]` says it for every job; a `spark.network.timeout` in the configuration of a job, as the copies of
-somebody else's job may need it, comes before that. Spark knows four values that have to fit each other.
+another system's job may need it, comes before that. Spark knows four values that have to fit each other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be launched, by a sensor, a schedule, or by hand?
+"""Dagster's jobs, launched by a sensor, a schedule, or by hand.
 
     record        record the live input
     profile       search the capacity of a job: adds points and measures them, within the job's budget

@@ -1,4 +1,4 @@
-"""Has another version been put in charge while nobody looked, or was a promotion interrupted?
+"""At the owner's start, compares the exported champions with those in charge in MLflow.
 
 Ticks read the exported champions; people look at MLflow, where an alias can be moved by hand. A refit
 compares the two before anything else; this is for the owner's start. It has a process of its own, as MLflow

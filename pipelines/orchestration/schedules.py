@@ -1,4 +1,4 @@
-"""When is a job profiled and drilled again by itself? At the times of headroom.toml, outside its blackouts.
+"""Schedules that profile and drill a job at the times of headroom.toml, outside its blackouts.
 
 A schedule that meets a blackout window is left out with a sentence; it comes round again. Drills are caused
 on a copy of the job; on the live job only with `allow_live_drills = true`.

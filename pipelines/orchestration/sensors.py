@@ -1,12 +1,12 @@
-"""What happens by itself, and what was the reason whenever nothing did?
+"""Dagster's sensors.
 
     optimization_sensor   evaluates every job once per interval; launches a run only if something must change
     automation            fits models when there is something new to fit them to (declarative automation)
     put_right             after a run that failed or was cancelled: gives up what it has left going on
 
 A tick of `optimization_sensor` has no effect that a second one of the same interval would repeat: an
-evaluation is made once per interval whoever asks, so previewing a tick is harmless. Its cursor only says
-which interval of each job was reported last.
+evaluation is made once per interval, however often it is asked for, so previewing a tick is harmless. Its
+cursor only says which interval of each job was reported last.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def wanted(
 def may_not_profile(settings: JobSettings, *, now_s: float) -> str:
     """Why no copy of this job is run by itself now; empty if one may be."""
     if not settings.copyable:
-        return "but somebody else runs it: copies need `script` or `build` beside `attach = true`"
+        return "but another system runs it: copies need `script` or `build` beside `attach = true`"
     if settings.mode == "observe":
         return "but mode observe only watches"
     window = time_windows.blackout(settings, now_s)
@@ -139,7 +139,7 @@ def may_not_profile(settings: JobSettings, *, now_s: float) -> str:
 
 
 def _reported(cursor: str | None, jobs: Jobs) -> dict[str, int]:
-    """Job -> the interval that was reported last; a cursor that somebody has written over is begun anew."""
+    """Job -> the interval that was reported last; a cursor that cannot be read is begun anew."""
     try:
         data = json.loads(cursor or "{}")
         found = data.get("reported", {}) if data.get("schema") == 1 else {}
@@ -233,7 +233,7 @@ def put_right(run: dg.DagsterRun, server: Server) -> str:
 
 
 def after_runs() -> Sequence[dg.SensorDefinition]:
-    """After a run that failed, or that somebody has ended."""
+    """After a run that failed, or that was cancelled."""
 
     def sensor_of(name: str, status: dg.DagsterRunStatus) -> dg.SensorDefinition:
         @dg.run_status_sensor(

@@ -1,4 +1,4 @@
-"""Who owns the processes of this `.headroom/`, how are they started, and how is everything found again?
+"""Ownership of a `.headroom/` folder and of the processes that run in its name.
 
 One owner per folder: the foreground command or `headroom serve`. It holds an flock on `owner.lock`, which the
 kernel frees when the owner dies in whatever way. What it starts runs in a session of its own, carries
@@ -39,10 +39,10 @@ GRACE_S = 10.0  # judgement: a broker's clean stop took 1–2 s here
 ROUNDS = 5  # judgement: a worker may start executors while it is being ended
 LOG_BYTES = 10_000_000  # judgement: one older file is kept beside it
 ROLES = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)*")
-# Everybody starts pages, sources and recordings of his own; these would go on evaluating and sending.
+# Every owner starts its own; those of an earlier one would go on evaluating and sending.
 ORPHANS = re.compile(r"dagster-[a-z]+|mlflow|(replay|recording)\..+")
-# What a JVM or Python needs to run at all. Everything else, tokens and cloud credentials above all, is named
-# by whoever starts the process.
+# What a JVM or Python needs to run at all. Everything else, tokens and cloud credentials above all, has to be
+# named by the code that starts the process.
 INHERITED = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|JAVA_HOME|\w+_NUM_THREADS"
 )
@@ -50,7 +50,7 @@ INHERITED = re.compile(
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a folder."""
+    """The process that owns a folder, and since when."""
 
     process: Process
     since_s: float
@@ -65,7 +65,7 @@ def owner_id(folder: Path) -> str:
 
 
 class Owner:
-    """The one owner of a folder. As a context it ends, when it leaves, whatever runs in the folder's name."""
+    """The one owner of a folder. As a context it ends what runs in the folder's name when it is left."""
 
     def __init__(self, folder: Path, *, command: str = "headroom") -> None:
         self.folder = folder.resolve()
@@ -75,7 +75,7 @@ class Owner:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def acquire(self) -> Owner:
-        """Take the folder, or say who has it."""
+        """Take the folder; Unsafe, naming the owner, where it has one."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -135,7 +135,7 @@ class Owner:
         return {OWNER: self.id, ROLE: role}
 
     def log(self, role: str) -> Path:
-        """Where a role writes what it has to say."""
+        """The log file of a role."""
         return self.folder / "logs" / f"{role}.log"
 
     def start(
@@ -192,7 +192,7 @@ class Owner:
         else:
             family = (process, *descendants([process]))
             end([process], grace_s=grace_s)
-            # Most children leave with their parent; the others would have nobody to answer to.
+            # Most children leave with their parent; the others would be left without one.
             end((member for member in family if member.pid not in lineage()), grace_s=1.0)
         self._forget(process)
 
@@ -226,7 +226,7 @@ class Owner:
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who wrote himself down as the owner last, if he still lives."""
+    """The owner of the folder, if it still lives."""
     try:
         note = json.loads((folder / "owner.lock").read_text())
         process = Process(note["pid"], note["started_ticks"], "owner", (str(note["command"]),))
@@ -236,9 +236,9 @@ def holder(folder: Path) -> Holder | None:
 
 
 def unwritable(folder: Path, error: OSError) -> Misconfigured:
-    """What to say where the folder cannot be made or written to."""
-    told = f"cannot be used ({error.strerror}: {error.filename})"
-    return Misconfigured(str(folder), f"{told}; run as whoever owns it, or name another --folder")
+    """The error for a folder that cannot be made or written to."""
+    problem = f"cannot be used ({error.strerror}: {error.filename})"
+    return Misconfigured(str(folder), f"{problem}; run as the user who owns it, or name another --folder")
 
 
 def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) -> tuple[Ended, ...]:
@@ -251,7 +251,7 @@ def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) 
     living = holder(folder)
     if end_owner and living and living.process.pid not in lineage():
         ended = end([living.process], grace_s=grace_s)
-    if not folder.exists():  # somebody has deleted it: what ran there may still run
+    if not folder.exists():  # deleted meanwhile: what ran there may still run
         return ended + _end_everything(folder, owner_id(folder), grace_s=grace_s)
     owner = Owner(folder, command="headroom cleanup").acquire()
     try:
@@ -275,7 +275,7 @@ def interruptible(say: Callable[[str], None]) -> Iterator[None]:
 def exit_on_signals() -> None:
     """Let SIGTERM and SIGHUP leave through `finally`, as Ctrl-C does. For the main thread of a command.
 
-    Who started us with the hang-up ignored (`nohup headroom serve &`) wants us to outlive his terminal.
+    A hang-up that was ignored at the start (`nohup headroom serve &`) stays so: the terminal may be closed.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:

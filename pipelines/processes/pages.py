@@ -1,4 +1,4 @@
-"""How do Dagster's pages and daemon and MLflow's pages run beside the owner, on which addresses?
+"""Supervision of Dagster's code server, web server and daemon, and of MLflow's server.
 
 Four processes, each of the owner's: one code server that loads the definitions, the web server and the daemon
 that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
@@ -52,13 +52,13 @@ LOOK_EVERY_S = 10.0  # judgement: whether they answer
 INTERVALS = 3  # without any evaluation: something is stuck
 SILENT_S = 120.0  # at least; measured: the daemon needs up to 90 s to see a code server that was restarted
 MOST_SILENT_S = 3600.0  # restarts that do not help become rarer, down to one an hour
-PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and somebody may have put right what was wrong
+PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and the cause may have been put right
 PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
 QUIET = {
     "DAGSTER_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # A job runner and seven workers that nobody asks for: 300 MB.
+    # A job runner and seven workers that are not needed: 300 MB.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "PYTHONUNBUFFERED": "1",
 }
@@ -72,7 +72,7 @@ _MAKING = threading.Lock()
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where to click."""
+    """Addresses of the pages."""
 
     dagster: str
     mlflow: str | Unknown
@@ -208,7 +208,7 @@ class Pages:
             wrong = {name: why for name, page in starting.items() if (why := self._wrong(page, late))}
             for name, why in wrong.items():
                 if name != "mlflow":
-                    self._leave_out("web", told=self._pages[name])
+                    self._leave_out("web", reported=self._pages[name])
                     raise why
             if len(wrong) == len(starting):
                 return self._without_mlflow(wrong["mlflow"]) if wrong else self.addresses
@@ -365,7 +365,7 @@ class Pages:
                     prepare()
                 for name in names:
                     self._begin(name)
-            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised where they are waited for
                 self._not_begun(names, error)
 
         thread = threading.Thread(target=work, name="headroom-pages", daemon=True)
@@ -396,14 +396,14 @@ class Pages:
             late = "has ended"
         return NotReady(f"{page.role} {late}: see {self._owner.log(page.role)}") if late else None
 
-    def _leave_out(self, name: str, *, told: _Page) -> None:
-        """Where to click is said once it answers. What is wrong with `told` is said now."""
+    def _leave_out(self, name: str, *, reported: _Page) -> None:
+        """Its address is printed once it answers. What is wrong with `reported` is printed now."""
         self._pages[name].left_out = True
-        if told.process is not None and not told.alive:
-            told.ended_s = time.monotonic()
+        if reported.process is not None and not reported.alive:
+            reported.ended_s = time.monotonic()
 
     def _without_mlflow(self, why: HeadroomError) -> Addresses:
-        self._leave_out("mlflow", told=self._pages["mlflow"])
+        self._leave_out("mlflow", reported=self._pages["mlflow"])
         self._say(f"without MLflow's pages, which are tried again: {why}")
         return replace(self.addresses, mlflow=Unknown(str(why)))
 
@@ -446,7 +446,7 @@ class Pages:
 
     def _begin(self, name: str) -> None:
         page = self._pages[name]
-        with self._beginning:  # a thread that prepares, or whoever watches
+        with self._beginning:  # a thread that prepares, or `watch`
             if self._closed.is_set() or page.alive:
                 return
             page.process = self._owner.start(

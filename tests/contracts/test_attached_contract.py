@@ -80,7 +80,7 @@ def test_it_runs_on_whatever_is_asked_of_it(world: Any, settled: str, outside: O
         lambda: outside.deployments.scale(settled, 3, epoch=1),
         lambda: outside.deployments.launch(world.plan(name=settled)),
     ):
-        with pytest.raises(Unsafe, match="somebody else runs it"):
+        with pytest.raises(Unsafe, match="it is run elsewhere"):
             attempt()
     status = world.deployments.status(settled)
     assert (status.state, status.declared_scale_out, status.run_id) == ("running", 2, run_id)

@@ -60,7 +60,7 @@ class Service:
     @property
     def live(self):
         """What really runs, behind the adapter that keeps our hands off."""
-        return self.environment.deployments._ours._cluster.job("orders")
+        return self.environment.deployments._ours.job("orders")
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def from_the_future(folder):
 
 
 class TestAttached:
-    """Jobs that somebody else runs."""
+    """Jobs that another system runs."""
 
     THEIRS = JOB.replace('build = "some.module:build"', 'attach = true\ncheckpoint = "CHECKPOINT"')
 

@@ -169,7 +169,7 @@ def test_a_load_that_rises_gets_a_recommendation_and_nothing_is_touched() -> Non
     assert all(e.apply is None and e.instruction["do"] == "hold" for e in story.ticks)
     assert story.size == 4
     assert len({v["scale_out"] for v in found[-1].decision["verdicts"]}) > 1
-    assert found[-1].observation["hottest_share"].reason.startswith("somebody else runs it")
+    assert found[-1].observation["hottest_share"].reason.startswith("another system runs it")
     said = explained(Evaluation.from_json(found[-1].to_json()), shown=str)
     assert "would go from 4 to" in said.done
     assert "It runs outside Headroom: give it 7 executors there" in said.would_change[0]

@@ -1,7 +1,7 @@
-"""How do jobs run on this machine, and how are they found again after our own restart?
+"""The `Deployments` of this machine: drivers and executors as processes, found again after a restart of ours.
 
 Each deployment is a driver process (profiling_jobs/runner.py) with executors on the local Spark, and a
-record in the folder. A new object on the same folder finds the same deployments, whoever started them. As a
+record in the folder. A new object on the same folder finds the same deployments. As a
 context (or with `watch`) it also starts drivers again that die.
 """
 
@@ -35,15 +35,15 @@ from .records import Record, Records
 
 POLL_S = 0.2
 DYING_S = 1.0  # judgement: between a broken connection and the end of its process
-# The declared size is what the record says: a launch and a change write it, nobody else has the key of the
-# driver's channel, and executors that are killed leave it as it is. There is no size of somebody else's here.
+# The declared size is what the record says: a launch and a change write it, only we have the key of the
+# driver's channel, and executors that are killed leave it as it is. There are no foreign sizes here.
 OURS = True
 ANSWER_S = 2.0  # judgement: milliseconds, on a very busy machine a second
 
 
 @dataclass(frozen=True)
 class LeftOver:
-    """What is left of a job that nobody asks for any more."""
+    """What is left of a job that was stopped."""
 
     plan: Plan
     runs: bool
@@ -191,7 +191,7 @@ class LocalDeployments:
     def stand_down(self, jobs: Container[str]) -> tuple[LeftOver, ...]:
         """Start nothing again that belongs to none of these jobs, and say what there is of it.
 
-        What runs goes on running: it may be somebody's live job. Before it is watched.
+        What runs goes on running: it may be a live job. Before it is watched.
         """
         found = []
         for record in self._records.all():
@@ -299,7 +299,7 @@ class LocalDeployments:
         if record.wanted == "stopped":
             return _still(record, "stopped", record.reason)
         if record.name in self._left_alone:
-            return _still(record, "stopped", "nobody keeps it running: start `headroom serve`")
+            return _still(record, "stopped", "it is not kept running: start `headroom serve`")
         ended = self._drivers.ended(record)
         if ended is not None and ended.how == "finished":
             return _still(record, "stopped", ended.reason)

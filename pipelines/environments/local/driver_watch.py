@@ -31,7 +31,7 @@ PULSE_S = 2.0  # judgement: how often a driver is asked whether it still answers
 ANSWER_S = (
     1.0  # judgement: `status` takes milliseconds; one frozen driver must not hide the others for longer
 )
-UNASKED_S = 3.0  # judgement: beyond the pulse, time in which nobody asked is not the driver's silence
+UNASKED_S = 3.0  # judgement: beyond the pulse, time without a question is not the driver's silence
 MISSED = 3  # judgement: one answer may be late on a busy machine, so many in a row are no accident
 START_S = 120.0  # judgement: a driver listens within a second; a machine may be very busy
 FRUITLESS = 5  # judgement: a job that has never worked is left alone after so many more attempts
@@ -46,7 +46,7 @@ class _Pulse:
     incarnation: int
     asked_s: float
     answered_s: float
-    """Its silence counts from here; later than its last answer where nobody asked for long."""
+    """Its silence counts from here; later than its last answer where no question was asked for long."""
     missed: int = 0
     """Questions in a row without an answer."""
 
@@ -67,13 +67,13 @@ class DriverWatch:
         self._due: dict[tuple[str, int], float] = {}
         self._ended: dict[tuple[str, int], str] = {}
         self._excused: set[tuple[str, int]] = set()
-        """Incarnations that we ended, or that ended while nobody looked: no fault of theirs."""
+        """Incarnations that we ended, or that ended while there was no watch: no fault of theirs."""
         self._starts: dict[tuple[str, int], int] = {}
         """Incarnations that we started -> how many in a row that is, without a finished batch."""
 
     @property
     def running(self) -> bool:
-        """Whether somebody watches."""
+        """Whether it watches."""
         return self._thread.running
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class DriverWatch:
         self._thread.close()
 
     def spare(self, name: str, spared: bool = True) -> None:
-        """This driver is being ended on purpose, and started again by whoever does that."""
+        """This driver is being ended on purpose, and started again by the same caller."""
         (self._spared.add if spared else self._spared.discard)(name)
         if spared and (record := self._records.find(name)) is not None:
             self._excused.add((name, record.incarnation))

@@ -1,4 +1,4 @@
-"""How is a driver started on this machine, found again, asked, and ended with everything that belongs to it?
+"""Drivers on this machine: start, find again, ask, and end one with everything that belongs to it.
 
 A driver is a Python process and its JVM, both marked `driver.NAME`; its executors are the worker's
 children. A driver is started only after every process of the one before is gone: two on one checkpoint
@@ -35,7 +35,7 @@ STOP_S = 60.0  # judgement: a batch that takes longer is cut short
 LEAVE_S = 30.0  # judgement: Spark's own end takes 1–2 s
 EXECUTORS_LEAVE_S = 15.0  # the worker asks, and kills after 10
 TIDY_EVERY_S = 300.0  # judgement: as often as the worker looks for what it may clear
-LOCAL = "local"  # of each driver: what a killed one leaves there nobody else would know to be its own
+LOCAL = "local"  # of each driver: what a killed one leaves there could not be told to be its own elsewhere
 
 
 class LocalDrivers:
@@ -100,7 +100,7 @@ class LocalDrivers:
             self._spark.ensure()
         elif time.monotonic() - self._tidied_s > TIDY_EVERY_S:
             self._tidied_s = time.monotonic()
-            with suppress(HeadroomError, OSError):  # nobody waits for it
+            with suppress(HeadroomError, OSError):  # it is not waited for
                 self._spark.tidy()
         return MASTER in lost
 

@@ -1,4 +1,4 @@
-"""What is a world of real processes on this machine? Kafka, Spark, drivers, and whose they are.
+"""The local environment: real Kafka, Spark and drivers as processes of this machine.
 
 What was running before is left alone; whatever else was started ends on leaving. Who has taken the folder
 before (`headroom serve`) keeps its jobs running, and starts those that should run and that the settings name;
@@ -80,7 +80,7 @@ def local(settings: Settings, folder: Path, say: Say, owner: Owner | None) -> It
         attached = Attached(theirs(settings.jobs), now_s=time.time)
         for name in sorted(attached.jobs.keys() & set(deployments.names())):
             raise Unsafe(
-                f"job.{name}.attach = true says that somebody else runs it, but it was launched here and "
+                f"job.{name}.attach = true says that another system runs it, but it was launched here and "
                 "should still run: end it with `headroom cleanup`, or leave attach out"
             )
         for line in _changed(deployments, settings, owner.folder):
@@ -196,7 +196,7 @@ def _changed(deployments: LocalDeployments, settings: Settings, folder: Path) ->
 
 
 def _told(left_over: Iterable[LeftOver]) -> Iterator[str]:
-    """Live jobs that the settings do not name any more; of their copies tells whoever clears them."""
+    """Live jobs that the settings do not name any more; their copies are cleared, and reported, elsewhere."""
     for one in left_over:
         name = one.plan.name
         if one.plan.role == "live" and one.runs:
@@ -231,7 +231,7 @@ def _recorded(
 
 
 def yours(settings: BrokerSettings) -> Brokers:
-    """Brokers that somebody else runs."""
+    """Brokers that another system runs."""
     return Brokers(**settings.model_dump())
 
 

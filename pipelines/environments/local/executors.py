@@ -49,8 +49,8 @@ class LocalExecutors:
 
     def read(self, name: str) -> tuple[ExecutorReading, ...]:
         """The counters of every living executor of the job's newest run."""
-        at_s, used_s, everybody = self._pass()
-        ours = [one for one in everybody if one.process.role == f"executor.{name}"]
+        at_s, used_s, all_executors = self._pass()
+        ours = [one for one in all_executors if one.process.role == f"executor.{name}"]
         application = max((one.application_id for one in ours), default="")
         ours = [one for one in ours if one.application_id == application]
         work = self._work(name, application) if ours else {}
@@ -63,8 +63,8 @@ class LocalExecutors:
 
     def processors_per_slot(self) -> float:
         """How much of a processor a slot has when all executors of ours are busy; 1 at most."""
-        _, _, everybody = self._pass()
-        return min(1.0, len(os.sched_getaffinity(0)) / max(1, len(everybody) * SLOTS))
+        _, _, all_executors = self._pass()
+        return min(1.0, len(os.sched_getaffinity(0)) / max(1, len(all_executors) * SLOTS))
 
     def page(self, name: str) -> tuple[str, str]:
         """Address of the page of its newest run's driver, and the run's name there."""

@@ -1,4 +1,4 @@
-"""How are failures caused on this machine, and how is it made certain that none is left behind?
+"""The `Failures` of this machine: signals to drivers and executors, and none that stays behind.
 
 Signals to processes of ours: SIGKILL and SIGSTOP of an executor or a driver, each with everything it has
 started, and an orderly restart of the embedded broker. What is going to be done is written to
@@ -80,7 +80,7 @@ class LocalFailures:
         self._clock = clock
         self._restarts: list[threading.Thread] = []
         self.restarting = threading.Lock()
-        """Held by whoever restarts the broker, us or somebody else: two at once would start two."""
+        """Held while the broker is restarted: two at once would start two."""
         self._in_hand: set[str] = set()
 
     def kinds(self) -> frozenset[str]:
@@ -98,7 +98,7 @@ class LocalFailures:
             raise NotReady(f"{deployment} does not run: {status.reason or status.state}")
         victim, processes = self._choose(deployment, kind)
         injection = Injection(uuid.uuid4().hex[:12], deployment, kind, victim, self._clock())
-        self._in_hand.add(injection.id)  # first: what is written down and in nobody's hand is cleared
+        self._in_hand.add(injection.id)  # first: what is written down and not in hand is cleared
         try:
             Cause(injection, processes).write(self._folder)
             injection = replace(injection, at_s=self._clock())
@@ -111,7 +111,7 @@ class LocalFailures:
 
     def clear(self, injection_id: str) -> None:
         """Wake what is frozen, start what must run."""
-        self._in_hand.discard(injection_id)  # also where it fails: whoever comes next tries again
+        self._in_hand.discard(injection_id)  # also where it fails: the next one tries again
         path = self._folder / f"{injection_id}.json"
         cause = Cause.read(path) if injection_id.isalnum() else None
         if cause is None:

@@ -1,4 +1,4 @@
-"""How are the jobs on this machine doing?
+"""The `Metrics` of this machine.
 
 The `Metrics` port. Offsets are read in every round, for all jobs together: what is committed first, then the
 ends, in one question to the broker. Executors and the driver's status are read every few seconds, in threads:
@@ -106,7 +106,7 @@ class LocalMetrics:
         self.close()
 
     def forget(self, name: str) -> None:
-        """Drop what is remembered of a job that is gone, once nobody reads its executors any more."""
+        """Drop what is remembered of a job that is gone, once its executors are not read any more."""
         job = self._jobs.pop(name, None)
         if job is not None and job.asked is not None:
             wait([job.asked], timeout=SLOW_WAIT_S)

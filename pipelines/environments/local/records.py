@@ -1,7 +1,7 @@
-"""What is remembered of the deployments of a folder, and may another one run beside them?
+"""Records of the deployments of a folder, and whether another one may run beside them.
 
 One file per deployment, `deployments/NAME/deployment.json`, written before what it says is done. Nothing is
-kept in memory, so whoever reads the folder next knows as much.
+kept in memory, so the next reader of the folder knows as much.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record:
     incarnation: int = 0
     """How often its driver was started."""
     fruitless: int = 0
-    """Starts in a row that came to nothing and speak against the job: no broker was away, nobody ended it."""
+    """Starts in a row that came to nothing, without a broker that was away or an end by us."""
     progressed: bool = False
     """Whether a batch was ever finished since it was launched."""
     failed: bool = False

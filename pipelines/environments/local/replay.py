@@ -1,4 +1,4 @@
-"""How are recordings made and replayed on this machine?
+"""Recordings and replays on this machine.
 
 Each is a process of its own, with a small Spark in it (`local[N]`): the source of a probe does not take slots
 from the job, and dies neither with it nor with the cluster. Both end by themselves, and both are the owner's,

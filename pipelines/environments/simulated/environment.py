@@ -116,7 +116,7 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
 
 
 def _run_by_their_owner(cluster: Cluster, attached: Attached, settings: Settings) -> None:
-    """Where everything is made up, so is whoever runs the attached jobs."""
+    """Attached jobs are simulated, too."""
     for name, their in attached.jobs.items():
         job = settings.jobs[name]
         for topic in their.inputs.values():
@@ -127,7 +127,7 @@ def _run_by_their_owner(cluster: Cluster, attached: Attached, settings: Settings
                 name=name,
                 job=name,
                 role="live",
-                program=Function("somebody:else"),
+                program=Function("attached:job"),
                 scale_out=job.scale_out,
                 inputs=their.inputs,
                 outputs={},

@@ -1,6 +1,6 @@
-"""What would a recording of a simulated topic hold? As many records as arrived, at the moments they did.
+"""Recordings of simulated topics: as many records as arrived, at the moments they did.
 
-Nobody has written anything into them: keys and values are empty, offsets and timestamps are exact.
+Keys and values are empty, offsets and timestamps are exact.
 """
 
 from __future__ import annotations

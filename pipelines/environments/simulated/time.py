@@ -123,10 +123,10 @@ class SharedCluster(Cluster):
 
 
 class Pace:
-    """How fast may simulated time pass at most? So many seconds a second; inf: as fast as it is computed."""
+    """The highest speed of simulated time, seconds a second; inf: as fast as it is computed."""
 
     def __init__(self, cluster: SharedCluster, *, usual: float, hurry: float = 60.0) -> None:
-        """`hurry`: while somebody waits for something that takes long."""
+        """`hurry`: while a call waits for something that takes long."""
         self._cluster, self._usual, self._hurry = cluster, usual, hurry
         self._hurried = 0
         self._speed, self._from_s, self._since_s = usual, cluster.now_s, time.monotonic()
@@ -134,7 +134,7 @@ class Pace:
         cluster.real_s = lambda seconds: max(SHORTEST_S, seconds / self._speed)
 
     def set(self, speed: float) -> None:
-        """From now on, and faster still while somebody waits."""
+        """From now on, and faster still while a call waits."""
         with self._cluster.turn:
             self._usual = speed
             self._anew()
@@ -147,7 +147,7 @@ class Pace:
 
     @contextmanager
     def hurried(self) -> Iterator[None]:
-        """Somebody waits."""
+        """Held while a call waits."""
         self._count(1)
         try:
             yield

@@ -412,7 +412,7 @@ def test_whoever_comes_and_goes_keeps_running_what_runs_and_starts_nothing_else(
         status = local.status("dead")
         assert (status.state, status.reason) == (
             "stopped",
-            "nobody keeps it running: start `headroom serve`",
+            "it is not kept running: start `headroom serve`",
         )
         (driver,) = local.driver("stub")
         driver.signal(signal.SIGKILL)
