@@ -346,6 +346,8 @@ class TestRecording:
             there = getattr(type(service.environment.broker), case)
 
             def answer(broker, topics):
+                if threading.current_thread().name == "headroom-samples":
+                    return there(broker, topics)
                 asked.append(topics)
                 if len(asked) > 1:
                     return there(broker, topics)
