@@ -18,7 +18,7 @@ STOPS = re.findall(r"^\d+\. .*?(?=^\d+\. |^## |\Z)", TOUR, re.MULTILINE | re.DOT
 def test_a_stop_is_one_file_and_defines_what_the_tour_says_of_it(stop: str) -> None:
     (file,) = set(re.findall(r"`([\w/]+\.py)`", stop))
     sources = [ROOT / file, ROOT / "models" / "quantities.py", ROOT / "models" / "ports.py"]
-    sources.append(ROOT / "models" / "optimise" / "verdict.py")
+    sources.append(ROOT / "models" / "optimise" / "question.py")
     for name in set(re.findall(r"`([A-Za-z_]\w*)`", stop)) - {"apply"}:
         assert any(
             re.search(rf"^(def|class) {name}\b", path.read_text(), re.MULTILINE) for path in sources
