@@ -61,7 +61,7 @@ class TestStatus:
         assert result.exit_code == 1
         assert (
             "no server runs for .headroom, nothing is evaluated: start it with `headroom serve`"
-            in result.output
+            in " ".join(result.output.split())
         )
         assert "not evaluated" in result.output
         assert headroom("status", "enrich").exit_code == 2

@@ -30,6 +30,7 @@ from pipelines.server import live_jobs
 from pipelines.settings import loading
 from pipelines.settings.schema import SparkSettings
 from profiling_jobs.brokers import Brokers
+from profiling_jobs.orders import Launch
 
 STUB = Path(__file__).parent / "stub_driver.py"
 SETTINGS = SparkSettings(slots=6, scale_timeout_s=20.0, network_timeout_s=5)
@@ -472,19 +473,19 @@ def test_a_job_that_has_failed_is_launched_anew_with_what_was_corrected(
 
     def launch(conf: str, topic: str) -> Any:
         text = f'[job.stub]\nbuild = "a:b"\ninputs = {{events = "{topic}"}}\nconf = {{stub = "{conf}"}}\n'
-        means = SimpleNamespace(
-            world=SimpleNamespace(deployments=local, own_topics=False, kind="simulated"),
+        context = SimpleNamespace(
+            environment=SimpleNamespace(deployments=local, own_topics=False, kind="simulated"),
             job=lambda order: loading.parse(text, environment={}).jobs[order.job],
             folder=owner.folder,
             clock=lambda order: SimpleNamespace(now_s=time.time, sleep=lambda seconds: time.sleep(0.05)),
         )
-        return live_jobs.launch(means, order)  # type: ignore[arg-type]
+        return live_jobs.launch(context, order, Launch())  # type: ignore[arg-type]
 
     with pytest.raises(Misconfigured, match="there is no topic 'nowhere'"):
         launch("refuse", "nowhere")
     assert launch("", "somewhere") == {"launched": True, "state": "running", "scale_out": 1}
     assert local.plan("stub").inputs == {"events": "somewhere"}
-    assert any(re.search(r"^stub has failed .*no topic 'nowhere'.* launching it anew", line) for line in said)
+    assert any(re.search(r"^stub has failed .*no topic 'nowhere'.* starting it again", line) for line in said)
     assert launch("", "elsewhere")["launched"] is False
     assert local.plan("stub").inputs == {"events": "somewhere"}
     assert said[-1] == "stub was launched before, and is running"
