@@ -15,7 +15,7 @@ from models.errors import HeadroomError, Unsafe
 
 from ..demo.scenes import SCENES, Scene
 from ..processes import owner
-from ..server.serving import Say, Service, open_service
+from ..serving import Say, Service, open_service
 from ..settings import loading
 
 MARK = "# Written by `headroom demo`"

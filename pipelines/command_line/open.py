@@ -10,7 +10,7 @@ import click
 
 from models.errors import NotReady
 
-from ..processes.pages import addresses
+from ..orchestration.pages import addresses
 from . import server_orders, stored_job
 
 

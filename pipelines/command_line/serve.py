@@ -15,7 +15,7 @@ from models.quantities import Unknown
 from profiling_jobs.orders import run_order
 
 from ..processes import owner
-from ..server.serving import Say, Service, open_service
+from ..serving import Say, Service, open_service
 from ..settings import loading
 from . import stored_job
 

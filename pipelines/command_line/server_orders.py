@@ -135,8 +135,8 @@ def open_server(
 @contextmanager
 def runs(file: Path, folder: Path) -> Iterator[Runs]:
     """Runs of Dagster's in this process, which the pages of this folder show like any other."""
+    from ..orchestration.pages import addresses, dagster_home, environment
     from ..orchestration.runs import Runs, quiet
-    from ..processes.pages import addresses, dagster_home, environment
 
     before = dict(os.environ)
     try:
@@ -160,7 +160,7 @@ def runs(file: Path, folder: Path) -> Iterator[Runs]:
 
 def page_of(folder: Path, run_id: str) -> str:
     """Where Dagster shows this run; its id where no pages are served."""
-    from ..processes.pages import addresses
+    from ..orchestration.pages import addresses
 
     dagster = addresses(folder).get("dagster")
     return f"{dagster}/runs/{run_id}" if dagster else run_id

@@ -14,7 +14,7 @@ from models.errors import HeadroomError, NotReady
 from models.ports import Source
 from profiling_jobs.orders import Json
 
-from ..server.serving import Service
+from ..serving import Service
 
 LOAD_EVERY_S = 5.0  # judgement: smooth beside batches of seconds
 SWING = 0.08  # of the level

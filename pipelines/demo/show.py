@@ -14,7 +14,7 @@ from typing import Any
 from models.quantities import Unknown, executors
 from profiling_jobs.explain import wording
 
-from ..processes.pages import Addresses
+from ..orchestration.pages import Addresses
 from .scenes import JOB
 from .story import Outcome, Show
 

@@ -30,7 +30,7 @@ from profiling_jobs.periodic import Periodic
 from profiling_jobs.training.model_documents import KINDS
 
 from ..orchestration.runs import Runs
-from ..server.serving import Service
+from ..serving import Service
 from .evaluator import Evaluator
 from .scenes import JOB, Scene
 

@@ -26,9 +26,9 @@ from profiling_jobs.training import champions
 from ..integrations.mlflow_registry import MlflowRegistry
 from ..integrations.mlflow_store import DATABASE
 from ..processes.owner import Owner
-from ..processes.pages import HEADROOM_FILE, HEADROOM_FOLDER
 from ..settings import loading
 from ..settings.schema import Settings
+from .pages import HEADROOM_FILE, HEADROOM_FOLDER
 
 ROLE = "champions"
 LOOK_S = 0.5

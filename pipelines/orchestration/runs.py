@@ -28,7 +28,7 @@ from dagster._core.remote_origin import (
 from models.errors import NotReady
 
 from ..integrations.ports import HOST
-from ..processes.pages import LOCATION
+from .pages import LOCATION
 
 CONFIG = "in_process.yaml"
 NOT_CAPTURED = """

@@ -16,7 +16,7 @@ from profiling_jobs import plans, triggers
 from profiling_jobs.explain.wording import kind
 from profiling_jobs.plans import PLACEHOLDER
 
-from ..integrations import spark_conf
+from . import spark_timeouts
 from .job_plans import live_plan
 from .schema import BrokerSettings, JobSettings, Settings, SparkSettings
 
@@ -87,14 +87,14 @@ def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) 
 def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:
     """The time after which a silent executor is given up; NaN where Spark would not take the value."""
     chosen = {**spark.conf, **job.conf}
-    if job.attach and spark_conf.SILENCE not in chosen:
+    if job.attach and spark_timeouts.SILENCE not in chosen:
         return SPARKS_NETWORK_TIMEOUT_S
-    return spark_conf.silence_s(spark, chosen)
+    return spark_timeouts.silence_s(spark, chosen)
 
 
 def _network_timeout(job: JobSettings, path: str, spark: SparkSettings) -> Iterator[Concern]:
     """A frozen executor is noticed only when spark.network.timeout is over."""
-    key, target_s, timeout_s = spark_conf.SILENCE, job.recovery_target_s, network_timeout_s(job, spark)
+    key, target_s, timeout_s = spark_timeouts.SILENCE, job.recovery_target_s, network_timeout_s(job, spark)
     set_in_conf = key in {**spark.conf, **job.conf}
     where = f"{path}.conf" if set_in_conf or job.attach else "spark.network_timeout_s"
     if math.isnan(timeout_s):

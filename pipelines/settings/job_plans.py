@@ -22,8 +22,8 @@ from profiling_jobs.experiments.probe import Rules
 from profiling_jobs.training.champions import Champions, path_of
 from profiling_jobs.training.model_documents import KINDS
 
-from ..integrations.spark_conf import SECRET_KEYS
 from .schema import JobSettings, Rescale, SparkSettings
+from .spark_timeouts import SECRET_KEYS
 
 MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
 LAUNCH_S = 70.0  # measured: 25–45 s until a copy works, then some 30 s to settle and to come to its rate

@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from models.errors import Misconfigured, Unsafe
 from models.quantities import Unknown
 
 from ..driver.launch_file import read_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LOCK = "recording.lock"
 """Held by the process that records into the folder."""
@@ -221,3 +224,15 @@ def data_folder(folder: Path, number: int) -> Path:
 
 def _whole(data: Mapping[str, Any]) -> dict[int, int]:
     return {int(key): int(value) for key, value in data.items()}
+
+
+def as_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Microseconds; whole numbers are epoch milliseconds, as Kafka has them."""
+    import pyarrow as pa
+
+    zoned = pa.timestamp("us", tz="UTC")
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.timestamp("ms", tz="UTC")).cast(zoned)
+    if not pa.types.is_timestamp(column.type):
+        raise Misconfigured("source", f"its column `timestamp` is {column.type}, not a time")
+    return column.cast(zoned, safe=False)

@@ -122,7 +122,7 @@ def described(target: Path, piece: int, starts: Ends, ends: Ends, missing: int) 
     """What the files of a slice hold, once they are durable."""
     import pyarrow.parquet as pq
 
-    from ..replay.sources import as_times
+    from .recorded import as_times
 
     files = sorted(target.glob("*.parquet"))
     records = size = plain = 0

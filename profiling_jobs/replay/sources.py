@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from models.errors import Misconfigured
 
 from .. import jobs
-from ..recording.recorded import CLOCKS_S, STRAYS, Recorded
+from ..recording.recorded import CLOCKS_S, STRAYS, Recorded, as_times
 from .resampling import position_after, position_at
 
 BLOCK_RECORDS = 250_000  # judgement: at 100 bytes some 30 MB in each task
@@ -211,16 +211,6 @@ def _plausible(stamped: Mapping[int, int]) -> tuple[float, float]:
     low = seconds[int(np.searchsorted(passed, aside, side="right"))]
     high = seconds[int(np.searchsorted(passed, total - aside))] + 1
     return low - (high - low), high + (high - low)
-
-
-def as_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Microseconds; whole numbers are epoch milliseconds, as Kafka has them."""
-    zoned = pa.timestamp("us", tz="UTC")
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.timestamp("ms", tz="UTC")).cast(zoned)
-    if not pa.types.is_timestamp(column.type):
-        raise Misconfigured("source", f"its column `timestamp` is {column.type}, not a time")
-    return column.cast(zoned, safe=False)
 
 
 def _generated(name: str, *, folder: Path, seed: int) -> Source:

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from .sources import Block, Source, as_times
+from ..recording.recorded import as_times
+from .sources import Block, Source
 
 Whole = NDArray[np.int64]
 

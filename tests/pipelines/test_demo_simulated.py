@@ -16,8 +16,8 @@ from pipelines.command_line import main
 from pipelines.demo.scenes import JOB, SCENES
 from pipelines.demo.show import Bars, Lines, columns, summary, what_to_type, where_to_click
 from pipelines.demo.story import STAGES, Outcome
+from pipelines.orchestration.pages import Addresses
 from pipelines.processes.owner import holder, owner_id
-from pipelines.processes.pages import Addresses
 from pipelines.processes.processes import marked
 from pipelines.settings import loading
 from profiling_jobs.training.champions import Champions

@@ -20,7 +20,7 @@ from pipelines.environments.local.records import Record, Records
 from pipelines.integrations.sqlite_store import SqliteStore
 from pipelines.processes.owner import Owner
 from pipelines.processes.processes import Ended, Process, identify
-from pipelines.server.serving import open_service
+from pipelines.serving import open_service
 from pipelines.settings import loading
 from profiling_jobs.orders import run_order
 

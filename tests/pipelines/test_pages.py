@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from models.errors import HeadroomError, NotReady
-from pipelines.processes import pages
-from pipelines.processes.pages import Pages
+from pipelines.orchestration import pages
+from pipelines.orchestration.pages import Pages
 from pipelines.settings import loading
 
 TOML = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'

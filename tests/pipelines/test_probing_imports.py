@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PROBING = (
-    *"pipelines.environments.local.environment pipelines.environments.replays".split(),
+    *"pipelines.environments.local.environment pipelines.environments.local.replays".split(),
     "profiling_jobs.experiments.profiling",
     *"pipelines.environments.local.replay pipelines.environments.local.deployments".split(),
     *"pipelines.environments.local.metrics pipelines.environments.local.executors".split(),

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.environments import replays
-from pipelines.environments.local import replay
+from pipelines.environments.local import replay, replays
 from pipelines.settings import loading
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.launch_file import write_json

@@ -7,8 +7,8 @@ import pytest
 
 from models.errors import NotReady
 from pipelines.orchestration import runs
+from pipelines.orchestration.pages import LOCATION
 from pipelines.orchestration.runs import Runs, signals_kept
-from pipelines.processes.pages import LOCATION
 
 TOML = '[deployment]\nkind = "simulated"\n[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
 

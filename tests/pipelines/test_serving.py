@@ -25,12 +25,12 @@ from pipelines.environments.local.records import Record, Records
 from pipelines.integrations import kafka_broker, spark
 from pipelines.integrations.mlflow_registry import MlflowRegistry
 from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.orchestration.pages import Pages
 from pipelines.processes import owner
 from pipelines.processes.owner import Owner, cleanup, holder, owner_id
-from pipelines.processes.pages import Pages
 from pipelines.processes.processes import marked
 from pipelines.server.client import Client
-from pipelines.server.serving import open_service
+from pipelines.serving import open_service
 from pipelines.settings import job_plans, loading
 from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.experiments.copies import Copies
@@ -183,7 +183,7 @@ def test_without_mlflow_the_jobs_are_evaluated_and_it_comes_back(project):
 
 def test_when_dagsters_inner_code_server_is_killed_evaluations_come_again(project):
     """The proxy before it lives on and its port answers, but nothing would ever be evaluated again."""
-    patched = "from pipelines.processes import pages; pages.UNANSWERED_S, pages.LOOK_EVERY_S = 5.0, 1.0"
+    patched = "from pipelines.orchestration import pages; pages.UNANSWERED_S, pages.LOOK_EVERY_S = 5.0, 1.0"
     with Serve(project, "--launch-all", before=patched) as serve:
         serve.line()
         newest = evaluated_after(serve.folder, 0.0)

@@ -11,8 +11,16 @@ import pytest
 
 from models.errors import Misconfigured, Unsafe
 from models.ports import Function, Plan, Script
-from pipelines.environments import base, replays
-from pipelines.environments.local import broker_watch, driver_watch, drivers, environment, executors, metrics
+from pipelines.environments import base
+from pipelines.environments.local import (
+    broker_watch,
+    driver_watch,
+    drivers,
+    environment,
+    executors,
+    metrics,
+    replays,
+)
 from pipelines.environments.local.records import Record, Records
 from pipelines.integrations import embedded_kafka, kafka_broker, spark
 from pipelines.processes.owner import Owner, cleanup

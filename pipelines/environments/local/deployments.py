@@ -24,10 +24,10 @@ from profiling_jobs import plans
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver import before_start
 
-from ...integrations import spark_conf
 from ...integrations.spark import ExecutorProcess, LocalSpark
 from ...processes.owner import Owner
 from ...processes.processes import Process
+from ...settings import spark_timeouts
 from ...settings.schema import SparkSettings
 from .driver_watch import DriverWatch
 from .drivers import LocalDrivers
@@ -287,7 +287,7 @@ class LocalDeployments:
         return frozenset(name for name in self._left_alone if self._drivers.process(name) is None)
 
     def _silence_s(self, record: Record) -> float:
-        return spark_conf.silence_s(self._settings, {**self._settings.conf, **record.plan.conf})
+        return spark_timeouts.silence_s(self._settings, {**self._settings.conf, **record.plan.conf})
 
     def _is_alive(self, record: Record) -> bool:
         process = self._drivers.process(record.name)

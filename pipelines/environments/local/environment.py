@@ -27,7 +27,7 @@ from ...processes.owner import Owner
 from ...settings import job_plans
 from ...settings.schema import BrokerSettings, JobSettings, Settings
 from ..base import STORE, Say, World
-from ..replays import replay
+from .replays import replay
 
 if TYPE_CHECKING:
     from .deployments import LeftOver, LocalDeployments

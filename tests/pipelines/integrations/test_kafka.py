@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from models.errors import NotReady, Unsafe
-from pipelines.environments.local.broker_watch import BrokerWatch
+from pipelines.environments.local.broker_watch import LOOK_S, BrokerWatch
 from pipelines.integrations import jars, ports
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.java import Java
 from pipelines.processes.owner import Owner, cleanup
 from profiling_jobs.brokers import Brokers
+from profiling_jobs.periodic import Periodic
 
 pytestmark = [
     pytest.mark.real,
@@ -203,7 +204,8 @@ def test_one_that_dies_is_started_again_on_its_ports_with_its_records(broker: Em
     producer = KafkaProducer(**brokers.client(), acks="all")
     producer.send("outlives", b"before").get(timeout=60)
     said: list[str] = []
-    with BrokerWatch(broker, restarting=threading.Lock(), say=said.append):
+    watch = BrokerWatch(broker, restarting=threading.Lock(), say=said.append)
+    with Periodic(watch.look, every_s=LOOK_S, name="kafka-watch"):
         died.signal(signal.SIGKILL)
         until = time.monotonic() + 150
         while not said or "runs again" not in said[-1]:
@@ -231,7 +233,7 @@ def test_another_has_taken_the_ports_meanwhile(owner: Owner, broker: EmbeddedBro
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((ports.HOST, port))
         other.listen()
-        with pytest.raises(NotReady, match=f"somebody else listens on the broker's ports {port}"):
+        with pytest.raises(NotReady, match=f"another program listens on the broker's ports {port}"):
             broker.start(keep_ports=True)
         assert broker.start() != brokers
         from kafka import KafkaAdminClient

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from models.errors import Misconfigured, NotReady
-from pipelines.integrations import jars, ports, spark, spark_conf
+from pipelines.integrations import jars, ports, spark
 from pipelines.integrations.java import Java
 from pipelines.integrations.spark import BACKEND, MASTER, WORKER, ClusterStatus, LocalSpark
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.processes.processes import OWNER, ROLE, Process, marked
+from pipelines.settings import spark_timeouts
 from pipelines.settings.schema import SparkSettings
 
 
@@ -71,7 +72,7 @@ def test_a_time_out_that_a_job_chooses_moves_those_that_hang_on_it(
 ) -> None:
     conf = unstarted.job_conf("orders", conf=chosen)
     assert tuple(conf[f"spark.{key}"] for key in TIMEOUTS) == expected
-    assert spark_conf.silence_s(SparkSettings(), chosen) == silent
+    assert spark_timeouts.silence_s(SparkSettings(), chosen) == silent
 
 
 @pytest.mark.parametrize(

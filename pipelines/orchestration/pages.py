@@ -32,10 +32,10 @@ from models.quantities import Unknown
 from profiling_jobs.driver.launch_file import read_json, write_json
 
 from ..integrations.ports import HOST, answers, free_ports
+from ..processes.owner import Owner, holder
+from ..processes.processes import Process
 from ..settings.loading import HEADROOM_SETTINGS
 from ..settings.schema import Settings
-from .owner import Owner, holder
-from .processes import Process
 
 PROJECT = Path(__file__).resolve().parents[2]
 HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"

@@ -20,15 +20,15 @@ from pathlib import Path
 from profiling_jobs.experiments import copies
 from profiling_jobs.training import workload_history
 
-from ..environments import base
-from ..environments.base import World
-from ..orchestration import reconciling
-from ..processes.owner import Owner
-from ..processes.pages import Pages, closed_quietly
-from ..settings.loading import SettingsFile
-from ..settings.schema import JobSettings, Settings
-from .client import Listener
-from .in_process import InProcessServer
+from .environments import base
+from .environments.base import World
+from .orchestration import reconciling
+from .orchestration.pages import Pages, closed_quietly
+from .processes.owner import Owner
+from .server.client import Listener
+from .server.in_process import InProcessServer
+from .settings.loading import SettingsFile
+from .settings.schema import JobSettings, Settings
 
 Say = Callable[[str], None]
 
@@ -102,7 +102,7 @@ def _clear_copies(environment: World, settings: Settings, say: Say) -> None:
 
 def _newest_s(settings: Settings, folder: Path) -> float:
     """A simulated clock may have run ahead of ours, and never goes back."""
-    from ..integrations.sqlite_store import SqliteStore
+    from .integrations.sqlite_store import SqliteStore
 
     if settings.deployment.kind != "simulated" or not (folder / base.STORE).exists():
         return 0.0

@@ -17,8 +17,8 @@ from profiling_jobs.jobs import JOBS
 from profiling_jobs.recording.recorded import Recorded
 from profiling_jobs.replay.together import Together
 
-from ..processes.owner import Owner
-from ..settings.schema import JobSettings, Settings, TimeUnit
+from ...processes.owner import Owner
+from ...settings.schema import JobSettings, Settings, TimeUnit
 
 if TYPE_CHECKING:
     from profiling_jobs.replay.sources import Source as Records
@@ -96,7 +96,7 @@ def _replay_one(
 ) -> Source:
     from profiling_jobs.replay.replay_plan import Replay, Schedule
 
-    from .local.replay import LocalReplay
+    from .replay import LocalReplay
 
     field, unit = event_time
     plan = Replay(
