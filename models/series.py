@@ -12,7 +12,7 @@ is long enough, and at least two full periods were seen. The shortest is taken, 
 its first harmonics, its profile removed, and the search repeated as long as a next profile explains a
 visible share of the series.
 
-At which lag does a series repeat itself more than chance allows?
+Autocorrelation: the lag at which a series repeats itself more than chance allows.
 
 With the first-order memory φ of the series x taken out,
 
@@ -22,7 +22,7 @@ over the N_L pairs observed at lag L. White noise, first-order memory and a rand
 no order; so the largest z over all lags is compared with the largest z of e shuffled. A permutation test
 needs no normal distribution: it holds for spiky noise as well.
 
-Has the series come back to where it was, less than two periods ago?
+Recurrence: whether the series has come back to where it was, less than two periods ago.
 
 A period needs two full cycles to pass a significance test (`series.periods`), but a job that has been running
 for a day and a half has shown its day. So for a lag L between half and three quarters of the history

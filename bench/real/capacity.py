@@ -24,7 +24,7 @@ from .lab import ENRICHMENT, SIX, Lab, Lengths
 from .report import Report
 
 NAME = "capacity"
-ASKS = "Capacity of `enrichment`: found by probes, foretold for a size that was not probed"
+ASKS = "Capacity of `enrichment`: found by probes, predicted for a size that was not probed"
 PROFILE, UNSEEN = "profile", "unseen"
 COPY_S = 110.0  # start, warm-up, settling and lead-in of the first probe of a size
 AGAIN_S = 55.0  # the same of a further one on the same copy
@@ -45,11 +45,11 @@ def run(lab: Lab) -> None:
     if not lab.journal.has(NAME, UNSEEN):
         lab.clear()
         size = lab.lengths.unseen
-        foretold = model(lab.journal).predict(size)
-        rate = None if isinstance(foretold, Unknown) else OVERSHOOT * foretold.mid
+        predicted = model(lab.journal).predict(size)
+        rate = None if isinstance(predicted, Unknown) else OVERSHOOT * predicted.mid
         found = search(lab, SIX, (size,), first_rate_rps=rate, scout=False)
-        said = {"unknown": foretold.reason} if isinstance(foretold, Unknown) else vars(foretold)
-        lab.journal.add(NAME, UNSEEN, found | {"size": size, "foretold": dict(said)})
+        said = {"unknown": predicted.reason} if isinstance(predicted, Unknown) else vars(predicted)
+        lab.journal.add(NAME, UNSEEN, found | {"size": size, "predicted": dict(said)})
 
 
 def search(
@@ -112,10 +112,10 @@ def capacity_rps(journal: Journal, size: int) -> float:
     found = journal.get(NAME, PROFILE)["estimates"].get(str(size), {}).get("capacity", {})
     if "mid" in found:
         return float(found["mid"])
-    foretold = model(journal).predict(size)
-    if isinstance(foretold, Unknown):
-        raise SystemExit(f"the capacity of {size} executors is unknown: {foretold.reason}")
-    return foretold.mid
+    predicted = model(journal).predict(size)
+    if isinstance(predicted, Unknown):
+        raise SystemExit(f"the capacity of {size} executors is unknown: {predicted.reason}")
+    return predicted.mid
 
 
 def overheads(journal: Journal) -> dict[int, float]:
@@ -135,17 +135,17 @@ def report(journal: Journal) -> Report | None:
     rows = [_row(int(size), one, fitted) for size, one in found["estimates"].items()]
     if UNSEEN in pieces:
         unseen = pieces[UNSEEN]
-        size, foretold = unseen["size"], unseen["foretold"]
+        size, predicted = unseen["size"], unseen["predicted"]
         truth = unseen["estimates"][str(size)]["capacity"]
         rows.append(_row(size, unseen["estimates"][str(size)], fitted))
-        if "mid" in truth and "mid" in foretold:
-            error = abs(foretold["mid"] - truth["mid"]) / truth["mid"]
-            inside = foretold["low"] <= truth["mid"] <= foretold["high"]
+        if "mid" in truth and "mid" in predicted:
+            error = abs(predicted["mid"] - truth["mid"]) / truth["mid"]
+            inside = predicted["low"] <= truth["mid"] <= predicted["high"]
             figures += [
-                Figure(f"foretold for {size} executors", foretold["mid"], "records/s"),
+                Figure(f"predicted for {size} executors", predicted["mid"], "records/s"),
                 Figure(f"probed at {size} executors", truth["mid"], "records/s"),
-                Figure("error of the foretold one", 100.0 * error, "%", at_most=10.0),
-                Figure("probed lies in the foretold interval (1 = yes)", float(inside), "", at_least=1.0),
+                Figure("error of the predicted one", 100.0 * error, "%", at_most=10.0),
+                Figure("probed lies in the predicted interval (1 = yes)", float(inside), "", at_least=1.0),
             ]
     columns = ("executors", "probed, records/s", "90 %", "bracket", "model", "90 %", "probes", "invalid")
     return Report(ASKS, figures, columns, rows, [f"The form of the curve: {fitted.form}; {found['done']}."])

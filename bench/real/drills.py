@@ -1,10 +1,10 @@
-"""How well is a recovery foretold that nobody has seen?
+"""How well is a recovery predicted that nobody has seen?
 
 Twelve failures on one copy: an executor killed, an executor frozen, the driver killed, each at three rates
-and one of them twice. A drill is foretold in the batch form by models that have not seen it: capacity from
+and one of them twice. A drill is predicted in the batch form by models that have not seen it: capacity from
 the profile, overhead from the batches of the minute before, downtime from what the other drills have taught
-(`standstill`). Its error is |foretold − measured| / max(measured, 20 s); a drill that never recovered counts
-as 100 %, and so does one that could not be foretold. None is left out: what showed nothing (the job was
+(`standstill`). Its error is |predicted − measured| / max(measured, 20 s); a drill that never recovered counts
+as 100 %, and so does one that could not be predicted. None is left out: what showed nothing (the job was
 disturbed before the failure) is repeated, and counted.
 """
 
@@ -31,7 +31,7 @@ from .lab import ENRICHMENT, Lab, Lengths
 from .report import Report
 
 NAME = "drills"
-ASKS = "Recovery, foretold by models that have not seen the drill"
+ASKS = "Recovery, predicted by models that have not seen the drill"
 KINDS = ("executor_kill", "executor_freeze", "driver_kill")
 TYPICAL_S = {"executor_kill": 5.0, "executor_freeze": 24.0, "driver_kill": 37.0}
 LEAST_S = 20.0  # as agreed: a batch takes a second or two, so that shorter recoveries cannot be told to 15 %
@@ -123,10 +123,10 @@ def _one(lab: Lab, cell: tuple[str, float, int]) -> Outcome:
     return outcome
 
 
-# ------------------------------------------------------------------------------------------ foretelling
+# ------------------------------------------------------------------------------------------ predicting
 
 
-def foretold(journal: Journal, piece: str, *, lessons: bool = True) -> Interval | Unknown:
+def predicted(journal: Journal, piece: str, *, lessons: bool = True) -> Interval | Unknown:
     """By the profile, and all drills but this one: by what they teach, or by their first commits alone."""
     pieces = journal.of(NAME)
     one = pieces[piece]
@@ -169,7 +169,7 @@ def _at_its_pace(models: Models, piece: Mapping[str, Any]) -> Models:
 
 
 def error(measured_s: float, said: Interval | Unknown) -> float:
-    """Share of max(measured, 20 s); what never recovered, or was not foretold, counts as a whole one."""
+    """Share of max(measured, 20 s); what never recovered, or was not predicted, counts as a whole one."""
     if isinstance(said, Unknown) or math.isinf(measured_s) or math.isinf(said.mid):
         return 1.0
     return abs(said.mid - measured_s) / max(measured_s, LEAST_S)
@@ -185,10 +185,10 @@ def report(journal: Journal) -> Report | None:
         return None
     rows, errors, plain, lasting, of_kind = [], [], [], 0, dict.fromkeys(KINDS, 0)
     for name, one in sorted(pieces.items(), key=lambda item: (item[1]["kind"], item[1]["share"])):
-        event, said = _event(one), foretold(journal, name)
+        event, said = _event(one), predicted(journal, name)
         wrong = error(event.recovery_s, said)
         errors.append(wrong)
-        plain.append(error(event.recovery_s, foretold(journal, name, lessons=False)))
+        plain.append(error(event.recovery_s, predicted(journal, name, lessons=False)))
         lasting += event.recovery_s >= LEAST_S
         of_kind[event.kind] += 1
         rate = one["details"]["rate_rps"]
@@ -209,7 +209,7 @@ def report(journal: Journal) -> Report | None:
         )
     cells_seen = {(one["kind"], one["share"]) for one in pieces.values()}
     figures = [
-        Figure("mean error of the foretold recovery", 100.0 * statistics.mean(errors), "%", at_most=15.0),
+        Figure("mean error of the predicted recovery", 100.0 * statistics.mean(errors), "%", at_most=15.0),
         Figure(
             "the same with overhead of the profile and downtime up to the first commit",
             100.0 * statistics.mean(plain),
@@ -225,7 +225,7 @@ def report(journal: Journal) -> Report | None:
         "records/s",
         "utilisation",
         "measured, s",
-        "foretold, s (90 %)",
+        "predicted, s (90 %)",
         "error",
         "down, s",
         "detection + restart + state load + first batch, s",

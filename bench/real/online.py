@@ -102,7 +102,7 @@ def _limit(copy: Copy, start_s: float, end_s: float) -> str:
     return f"unknown: {found.reason}" if isinstance(found, Unknown) else found
 
 
-def foretold(
+def predicted(
     piece: dict[str, Any], *, shares: Sequence[str] = ("cpu", "busy"), prior_weight: float = 0.0
 ) -> Interval | Unknown:
     """What the model says after all steps, of the largest of these shares."""
@@ -143,7 +143,7 @@ def report(journal: Journal) -> Report | None:
         if not journal.has(NAME, name):
             continue
         piece = journal.get(NAME, name)
-        bare = foretold(piece)
+        bare = predicted(piece)
         said = in_full_batches(piece, bare)
         probed = piece["probed_rps"]
         error = 100.0 if isinstance(said, Unknown) else 100.0 * abs(said.mid - probed) / probed
@@ -160,8 +160,8 @@ def report(journal: Journal) -> Report | None:
                 f"{probed:,.0f}",
                 _shown(bare),
                 _shown(said),
-                _shown(in_full_batches(piece, foretold(piece, prior_weight=1.0))),
-                _shown(in_full_batches(piece, foretold(piece, shares=("cpu",)))),
+                _shown(in_full_batches(piece, predicted(piece, prior_weight=1.0))),
+                _shown(in_full_batches(piece, predicted(piece, shares=("cpu",)))),
             )
         )
     if not rows:

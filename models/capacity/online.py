@@ -15,7 +15,7 @@ of the slope, nearly all at first and ever less as S_xx grows. Standard errors: 
 usual form s²·(1/n + (c − x̄)²/S_xx), and π times the error of the prior, INTERCEPT·T_w·(c − x̄)/x̄,
 which is common to all workers and therefore added up before it is squared.
 
-What has a worker shown so far, in seven numbers that add up exactly?
+What each worker has shown is kept in seven numbers that add up exactly.
 
 Weighted moments of CPU x and throughput y; two sets join without error however the samples were split
 (Chan, Golub & LeVeque 1983), with δ the difference of the means:
@@ -24,7 +24,7 @@ Weighted moments of CPU x and throughput y; two sets join without error however 
 
 Ageing multiplies W and every S by one factor, ΣW² by its square, and leaves the means alone.
 
-Profiling says one thing about this scale-out and the running job another: what is the capacity?
+`joined` combines what profiling says about a scale-out with what the running job shows.
 
 Both speak in logs, with standard errors e₁ and e₂ taken from their 90 % intervals, d apart:
 
@@ -139,7 +139,7 @@ PER_DOUBLING = 0.10
 """Error of scaling the workers seen to twice or half their number. Judgement: between a straight line and
 x^0.85, the range that profiled jobs mostly fall in."""
 FARTHEST = 2.0  # agreed: beyond twice or half the workers nothing is said
-_MOST_CPU = 1.05  # sampling jitter; beyond it somebody passes percent
+_MOST_CPU = 1.05  # sampling jitter; beyond it the values are percent
 _FORGOTTEN = 1e-6
 """Samples' worth of weight below which a worker is dropped: after twenty half-lives. Judgement: every restart
 of a job brings workers with new names, and the old ones would be kept for ever."""

@@ -167,7 +167,7 @@ NEAR = 2.0
 """A factor of e² around the border between named and open. Measured: without it intervals of forms that are
 named only now and then cover 70–80 %."""
 LEAST_SPAN = 2.0  # agreed: over less than a doubling all forms look straight
-LEAST_SIZES = 4  # two to fix a curve, two to foretell; judgement
+LEAST_SIZES = 4  # two to fit a curve, two to predict; judgement
 SAME = 0.002
 """Forms closer than this are one: linear and power on a straight line. Judgement: below what can be probed.
 A share of the interval's width instead would name a form just when its errors happen to be small."""

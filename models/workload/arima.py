@@ -18,7 +18,7 @@ for it if that lies further off than its values ever do.
 Only this recursion is kept of a fitted ARIMA: an update and a forecast need numpy alone, a model is a few
 numbers of JSON, and the back-test runs exactly what the live forecast runs.
 
-How long are the memories of an ARIMA that fits this series?
+Orders: the lengths of the memories of an ARIMA that fits the series.
 
 Hannan and Rissanen (1982): a long autoregression leaves estimates ê of the innovations; then
 
@@ -28,7 +28,7 @@ is an ordinary regression for every (p, q), and the smallest Bayesian informatio
 milliseconds where `auto_arima` on 400 points takes 0.2–0.6 s for each kind of difference (on 2 880: 22 s),
 and the back-test judges the outcome either way.
 
-Which coefficients has an ARIMA, and what do they say of how it behaves?
+Recursion: the coefficients of an ARIMA, and whether it is stationary and invertible.
 
 w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 """

@@ -1,18 +1,16 @@
-"""What does a job do that somebody else runs?
+"""Attached jobs: run by others, watched through their offsets, never touched.
 
-Its checkpoint, or its consumer group, and the brokers' offsets are read, and nothing else is known of it.
-What it does follows from them:
+Only the brokers' offsets and the job's checkpoint or consumer group are read. The state of the job follows:
 
-    running   its newest commit is young
+    running   its newest commit is recent
     stalled   records have waited since that commit, and the next one is overdue
     unknown   nothing could be read, or nothing waits that could be committed
 
-How many executors it has only its owner can say: `executors` in headroom.toml.
+The number of its executors is `executors` in headroom.toml.
 
-How do the ports look where some of the jobs are somebody else's?
-
-The ports of ours stand behind; what is asked of an attached job is answered out of what was seen of it. It is
-never launched, stopped, rescaled or hurt, and no deployment of ours may write where it does.
+The ports here stand before those of the environment: questions about an attached job are answered from what
+was seen of it. It is never launched, stopped, rescaled or drilled, and no deployment of ours may write to its
+checkpoint or topics.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ State = Literal["running", "stalled", "unknown"]
 
 @dataclass(frozen=True)
 class Theirs:
-    """A job that somebody else runs: where it reads, writes and keeps its checkpoint. A `Query`."""
+    """An attached job: where it reads, writes and keeps its checkpoint. A `Query`."""
 
     name: str
     inputs: Mapping[str, str]
@@ -176,8 +174,8 @@ class AttachedDeployments:
             plans.apart(plan, their)
             if plans.overlaps(plan.checkpoint, their.checkpoint):
                 raise Unsafe(
-                    f"job.{plan.job}.checkpoint: {plan.checkpoint} belongs to {their.name}, which somebody "
-                    "else runs: two queries would destroy it; give each its own"
+                    f"job.{plan.job}.checkpoint: {plan.checkpoint} belongs to {their.name}, which runs "
+                    "elsewhere: two queries would destroy it; give each its own"
                 )
         self._ours.launch(plan)
 

@@ -7,7 +7,7 @@ network is touched.
     python -m pipelines.integrations.jars          fetch what is missing
     python -m pipelines.integrations.jars --lock   compute the checksums again, after a coordinate was changed
 
-How are jars fetched with nothing but Java and what PySpark brings?
+Jars are fetched with Ivy, which PySpark brings, so that Java is enough.
 
 PySpark ships Ivy, and Ivy knows Maven Central by the name of its resolver `ibiblio`, so that no address
 stands here. HEADROOM_IVY_SETTINGS names an `ivysettings.xml` of one's own, for mirrors and passwords; for a

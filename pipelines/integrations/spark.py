@@ -5,7 +5,7 @@ are processors: a job that waits scales beyond them, and one executor has one sl
 cluster; an executor that dies is replaced, however often. `job_conf` is what every job needs to run there,
 `environment` what its driver process needs.
 
-What have executors left on the disk that no longer live?
+What ended executors have left on the disk is deleted.
 
 The worker gives every executor a folder, `work/APPLICATION/NUMBER`, into which it copies the jars of its job:
 some 10 MB each. Spark clears it once the job has ended, which a live job never does. Of an executor that has

@@ -1,8 +1,7 @@
-"""Which processes did we write down, and are the notes still true?
+"""Records of the processes that were started, one small file each under `processes/`.
 
-One small file per process under `processes/`, with pid, kernel start time, boot and owner, written beside its
-name and moved there, so that a crash leaves a whole note or none. A note of another owner (the folder is a
-copy) is not ours to act on.
+A record has the pid, kernel start time, boot and owner. It is written beside its name and moved there, so
+that a crash leaves a whole record or none. Records of another owner (the folder is a copy) are not acted on.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _process(note: Path, owner: str, *, boot: str) -> Process | None:
         process = Process(int(data["pid"]), int(data["started_ticks"]), data["role"], tuple(data["command"]))
     except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
         return None
-    # Start times count from the boot: after a reboot the pair may be somebody else's.
+    # Start times count from the boot: after a reboot the pair may belong to another process.
     return process if data.get("boot") == boot else replace(process, started_ticks=-1)
 
 

@@ -54,7 +54,7 @@ def value(part, name):
 def test_all_parts_and_what_they_tell(folder, capsys):
     parts = run(folder)
     assert set(parts) == set(PARTS)
-    assert value(parts["capacity"], "error of the foretold one") < 10.0
+    assert value(parts["capacity"], "error of the predicted one") < 10.0
     assert value(parts["sustain"], "sizes that sustain 95 %") == 2
     assert value(parts["sustain"], "sizes that do not sustain 120 %") == 2
     assert value(parts["online"], "enrichment: limit detected") == 1
@@ -121,11 +121,11 @@ class TestJournal:
 
 @pytest.mark.fast
 @pytest.mark.parametrize(
-    ("measured_s", "foretold_s", "error"),
+    ("measured_s", "predicted_s", "error"),
     [(40.0, 30.0, 0.25), (10.0, 5.0, 0.25), (float("inf"), 60.0, 1.0), (40.0, float("inf"), 1.0)],
 )
-def test_the_error_of_a_drill(measured_s, foretold_s, error):
-    assert drills.error(measured_s, Interval(0.0, foretold_s, float("inf"), 0.9)) == pytest.approx(error)
+def test_the_error_of_a_drill(measured_s, predicted_s, error):
+    assert drills.error(measured_s, Interval(0.0, predicted_s, float("inf"), 0.9)) == pytest.approx(error)
     assert drills.error(measured_s, Unknown("no models")) == 1.0
 
 

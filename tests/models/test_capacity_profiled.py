@@ -133,7 +133,7 @@ def test_every_candidate_is_kept_with_its_scores():
 
 
 @pytest.mark.fast
-def test_three_sizes_of_the_demo_job_foretell_the_next():
+def test_three_sizes_of_the_demo_job_predict_the_next():
     """Measured on real Spark at 1, 2 and 4 executors, 12 partitions; 6 gave about 3 000."""
     model = CapacityModel.fit([saturated(1, 800.0), saturated(2, 1420.0), saturated(4, 2480.0)], tasks=12)
     answer = model.predict(6)

@@ -33,7 +33,7 @@ def drill(recovery_s, *, downtime_s=1.0, kind="executor_kill", rate_rps=700.0):
 
 @pytest.mark.parametrize("measured_s", [8.0, 25.0, 60.0, 240.0])
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
-def test_the_models_that_learnt_it_foretell_it(measured_s, share):
+def test_the_models_that_learnt_it_predict_it(measured_s, share):
     """A first batch after a second says nothing of a recovery of 25."""
     event, details = drill(measured_s, rate_rps=share * 1333.0)
     learnt = lesson(event, details, models())
@@ -90,7 +90,7 @@ class TestThePaceOfTheLastMinute:
         found = overhead_now_s(batch_s, rate_rps=rate_rps, sustained_rps=sustained, limit_records=LIMIT)
         assert found == pytest.approx(overhead_s)
 
-    def test_a_profile_with_too_much_overhead_foretells_no_end_and_the_last_minute_does(self):
+    def test_a_profile_with_too_much_overhead_predicts_no_end_and_the_last_minute_does(self):
         wrong = models(1550.0, overhead_s={2: 1.07}, limit_records=6000.0)
         asked = {"scale_out": 2, "rate_rps": 1100.0, "lag_records": 2300.0, "band_s": 4.2, "horizon_s": 500.0}
         assert recovery_s(wrong, "executor_freeze", **asked).mid > 490.0

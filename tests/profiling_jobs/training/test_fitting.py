@@ -428,7 +428,7 @@ class TestFits:
 
 class TestHeldOut:
     @pytest.mark.fast
-    def test_capacity_is_foretold_where_the_truth_is_a_form(self) -> None:
+    def test_capacity_is_predicted_where_the_truth_is_a_form(self) -> None:
         rng = np.random.default_rng(5)
         runs = [
             Measurement(s, 9e5, 1000.0 * s**0.9 * float(rng.normal(1.0, 0.02)), False, duration_s=60.0)
