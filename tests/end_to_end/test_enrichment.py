@@ -127,7 +127,7 @@ def capacity(here: World, job: JobSettings, plan: Plan, show: Show) -> CapacityM
         plan,
         search,
         here.around("enrichment", job),
-        partitions=here.partitions(plan),
+        partitions=here.partitions(plan, job),
         rules=job_plans.rules(job),
         progress=lambda state, text: show(f"{time.monotonic() - began_s:6.0f} s  {text}"),
     )
@@ -170,7 +170,7 @@ def test_a_killed_executor_is_recovered_from(
         plan,
         here.around("enrichment", job),
         failures=here.failures,
-        partitions=here.partitions(plan),
+        partitions=here.partitions(plan, job),
         rules=job_plans.rules(job),
         settings=replace(job_plans.drill_settings(job, settings.spark), max_lag_s=60.0, window_s=30.0),
         batch_began_s=here.batch_began_s,

@@ -145,5 +145,5 @@ def test_from_a_recording_and_a_profile_to_a_decision(folder: Path) -> None:
             here.clock.sleep(settings.jobs["clicks"].evaluation_interval_s)
             found = server.evaluate("clicks")
         assert isinstance(found["decision"]["scale_out"], int), found["decision"]["reason"]
-        engine = server.champions.champions("clicks").engine
+        engine = server.context.champions.champions("clicks").engine
         assert 0.05 < engine.overhead_s[1] < 5.0
