@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -35,8 +36,9 @@ def test_a_python_example(code: str, printed: str) -> None:
 @pytest.mark.parametrize(("arguments", "printed"), COMMANDS)
 def test_a_command_example(arguments: str, printed: str) -> None:
     headroom = Path(sys.executable).parent / "headroom"
+    wide = {**os.environ, "COLUMNS": "100"}  # as the pages show it
     done = subprocess.run(
-        [headroom, *arguments.split()], cwd=ROOT, capture_output=True, text=True, check=False
+        [headroom, *arguments.split()], cwd=ROOT, env=wide, capture_output=True, text=True, check=False
     )
     assert (done.stdout.strip(), done.stderr) == (printed.strip(), "")
 
