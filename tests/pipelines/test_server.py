@@ -506,7 +506,9 @@ class TestWhatDecisionsNeed:
         with opened(failure_kinds=["driver_kill"]) as service:
             service.passes(60.0)
             service.environment.failures.inject("orders", "driver_kill")
+            service.environment.flow("in", 5000.0)  # a backlog of minutes, however late the order looks
             service.passes(20.0)
+            service.environment.flow("in", 100.0)
             run_order(service.server, what, "orders", say=lines.append, **details)
         assert re.fullmatch(r"waiting until orders has caught up: it is \d+ s of input behind", lines[0])
         assert "waiting" not in lines[-1]
