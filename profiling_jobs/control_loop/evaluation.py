@@ -10,7 +10,6 @@ do harm (a newer version's control state) or where the store itself does not ans
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -104,7 +103,7 @@ def _evaluated(tick: Tick) -> Memory:
 
     # step
     state, instructions = _stepped(followed.state, replace(seen.observation, forecast=load.forecast), now_s)
-    epoch = next_epoch(tick.memory, math.floor(now_s / settings.interval_s))
+    epoch = next_epoch(tick.memory, tick.interval)
     if isinstance(instructions[0], Scale) and state.change is not None:
         state = replace(state, change=replace(state.change, epoch=epoch))
 
@@ -148,7 +147,7 @@ def _recorded(tick: Tick) -> Evaluation | None:
         return None
     deliver(tick.loop, newest, before=None)
     if (newest.interval, newest.interval_s) != (
-        math.floor(tick.now_s / settings.interval_s),
+        tick.interval,
         settings.interval_s,
     ):
         return None
@@ -247,7 +246,7 @@ def _record(
     return Evaluation(
         job=tick.job,
         at_s=tick.now_s,
-        interval=math.floor(tick.now_s / settings.interval_s),
+        interval=tick.interval,
         interval_s=settings.interval_s,
         mode=settings.mode,
         epoch=after.epoch or 0,

@@ -36,6 +36,11 @@ class Tick:
     """As the tick before has left it."""
     now_s: float
 
+    @property
+    def interval(self) -> int:
+        """⌊now / E⌋: an interval is evaluated once."""
+        return math.floor(self.now_s / self.settings.interval_s)
+
 
 @dataclass(frozen=True)
 class Observed:
