@@ -1,4 +1,4 @@
-"""Type of float arrays, and the checks of arguments beside it."""
+"""Float array type, and checks of arguments."""
 
 from __future__ import annotations
 

@@ -130,10 +130,7 @@ def _shape(kind: Any) -> _Shape:
 
 
 def _dataclass(kind: Any, data: Any, name: str, given: Mapping[str, Any]) -> Any:
-    """The dataclass; of lists, as earlier versions wrote intervals, the fields are in order."""
     shape = _shape(kind)
-    if isinstance(data, list | tuple):
-        data = dict(zip(shape.read, data, strict=False))
     if not isinstance(data, Mapping):
         _refuse(name, "an object", data)
     for tag, expected in shape.tags.items():
@@ -153,11 +150,9 @@ def _value(kind: Any, data: Any, name: str) -> Any:
     if kind is Any:
         return data
     if kind is float:
-        # Text: as control's memory wrote infinities before version 0.2.
-        number = float(data) if data in ("inf", "-inf") else data
-        if isinstance(number, bool) or not isinstance(number, int | float):
+        if isinstance(data, bool) or not isinstance(data, int | float):
             _refuse(name, "a number", data)
-        return float(number)
+        return float(data)
     if kind in EXPECTED:
         fits = isinstance(data, kind) and (kind is bool or not isinstance(data, bool))
         return data if fits else _refuse(name, EXPECTED[kind], data)

@@ -11,11 +11,15 @@ from typing import Any
 
 
 class HeadroomError(Exception):
-    """Anything Headroom says to a person. Shown as one sentence, never as a traceback."""
+    """Base of all errors of Headroom. Shown as one sentence, never as a traceback."""
 
 
 class NotReady(HeadroomError):
     """Not yet, or not just now: the same call may succeed at the next tick."""
+
+
+class BrokerSilent(NotReady):
+    """The brokers do not answer: for the job they may be away, too."""
 
 
 class Unsafe(HeadroomError):
@@ -27,14 +31,17 @@ class Misconfigured(HeadroomError):
 
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(f"{setting}: {problem}")
-        self.setting = setting
+        self.setting, self.problem = setting, problem
+
+
+class NoRoom(Misconfigured):
+    """The place where jobs run has too few slots, or too small a quota; another copy may leave some."""
 
 
 def error_to_json(error: BaseException) -> dict[str, str]:
     """An error as it is passed between processes; one that is not ours is NotReady with its class."""
     if isinstance(error, Misconfigured):
-        problem = str(error).removeprefix(f"{error.setting}: ")
-        return {"kind": "Misconfigured", "setting": error.setting, "message": problem}
+        return {"kind": "Misconfigured", "setting": error.setting, "message": error.problem}
     if isinstance(error, HeadroomError):
         return {"kind": "Unsafe" if isinstance(error, Unsafe) else "NotReady", "message": str(error)}
     return {"kind": "NotReady", "message": f"{type(error).__name__}: {error}"[:2000]}

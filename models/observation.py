@@ -28,6 +28,31 @@ class OperatorRates:
 
 
 @dataclass(frozen=True)
+class DriverLoss:
+    """A driver that died, or that was ended after a silence."""
+
+    at_s: float
+    """When it stopped answering."""
+    run_id: str
+    """The run that ended with it."""
+    silent_s: float
+    """How long its process was there and did not answer."""
+
+
+@dataclass(frozen=True)
+class Symptoms:
+    """What the samples between two observations show of failures. Times are epoch seconds."""
+
+    watched_since_s: float
+    """Since when it was read without a pause of ours; the brokers' silence is none."""
+    executors_lost_at_s: tuple[float, ...] = ()
+    """One for each executor that was lost while its query went on."""
+    drivers_lost: tuple[DriverLoss, ...] = ()
+    brokers_silent_s: tuple[tuple[float, float], ...] = ()
+    """Begin and end of each silence that is over."""
+
+
+@dataclass(frozen=True)
 class Observation:
     """One evaluation interval of one job, as far as it could be read. Times are epoch seconds."""
 
@@ -51,3 +76,4 @@ class Observation:
     last_commit_at_s: float | Unknown = NOT_OBSERVED
     commits_at_s: Sequence[float] | Unknown = NOT_OBSERVED
     """Every commit since the observation before, where known: they place a downtime by the second."""
+    symptoms: Symptoms | Unknown = NOT_OBSERVED

@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def group(self) -> str:
-        """As of every `Query`."""
+        """Consumer group, as of every `Query`."""
         return f"headroom.{self.job if self.role == 'live' else self.name}"
 
 
@@ -93,7 +93,7 @@ class Status:
     """What a deployment says of itself. `run_id` changes with every restart of the query."""
 
     state: Literal["starting", "running", "restarting", "stopped", "failed", "stalled", "unknown"]
-    """stalled, unknown: only of a job that another system runs, by what it commits."""
+    """stalled, unknown: only of a job that another system runs."""
     declared_scale_out: int | Unknown
     executors_alive: int | Unknown
     run_id: str | Unknown
@@ -103,6 +103,8 @@ class Status:
 
     Of the declared size alone: killed executors leave it as it is, and are Spark's to replace.
     """
+    elsewhere: bool = False
+    """Another system starts and stops it."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class Deployments(Protocol):
 
     def status(self, name: str) -> Status: ...
     def plan(self, name: str) -> Query:
-        """What it was launched as, also after it was stopped: a live job, or a copy of one."""
+        """The plan it was launched with, also after it was stopped: of a live job, or a copy of one."""
 
     def names(self) -> tuple[str, ...]:
         """Every deployment of this owner."""
@@ -155,17 +157,17 @@ class Injection:
 
 
 class Failures(Protocol):
-    """How failures are caused. Written down before it is done, so that a crash leaves none uncleared."""
+    """Causes and clears failures. Each is recorded first, so that a crash leaves none uncleared."""
 
     def kinds(self) -> frozenset[str]:
         """The failure kinds that can be caused here."""
 
     def inject(self, deployment: str, kind: str) -> Injection: ...
     def clear(self, injection_id: str) -> None:
-        """Put things right again: wake what is frozen, restart what must run. Twice is not an error."""
+        """Clear a failure: wake what is frozen, restart what must run. Clearing it twice is not an error."""
 
     def active(self) -> tuple[Injection, ...]:
-        """All that were not cleared, whatever has become of their victims."""
+        """All failures that were not cleared, whatever has become of the processes that they hit."""
 
     def left_over(self) -> tuple[Injection, ...]:
         """The active ones of an earlier owner, and those not cleared in full."""
@@ -178,7 +180,7 @@ Offsets = Mapping[Partition, int]
 
 
 class Broker(Protocol):
-    """Between producers and the job. A topic that is not there is Misconfigured, silence is NotReady."""
+    """The brokers between producers and job. A missing topic is Misconfigured, silence is NotReady."""
 
     def topics(self) -> Mapping[str, int]:
         """Name -> number of partitions."""
@@ -248,6 +250,16 @@ class Commit:
     """When its offsets were fixed, right after its trigger."""
 
 
+NOT_ASKED = Unknown("its driver was not asked")
+
+
+def driver_seen(status: Status) -> Literal["up", "silent", "gone"]:
+    """What a deployment's status says of its driver."""
+    if not isinstance(status.run_id, Unknown):
+        return "up"
+    return "silent" if status.state == "running" else "gone"
+
+
 @dataclass(frozen=True)
 class ExecutorSample:
     """One executor since the sample before. One definition for every adapter."""
@@ -275,15 +287,17 @@ class Sample:
     last_commit_at_s: float | Unknown
     run_id: str | Unknown
     executors: tuple[ExecutorSample, ...] | Unknown
-    latency_p50_ms: float | Unknown
     latency_p95_ms: float | Unknown
-    latency_p99_ms: float | Unknown
     commits: tuple[Commit, ...] = ()
     """Every batch that was committed since the sample before, oldest first, as far as it is known."""
+    driver: Literal["up", "silent", "gone"] | Unknown = NOT_ASKED
+    """silent: its process is there and does not answer. gone: it has ended, and may be starting again."""
+    broker_waited_s: float = 0.0
+    """How long the brokers took to answer."""
 
 
 class Metrics(Protocol):
-    """How a job is doing."""
+    """Samples of jobs."""
 
     def sample(self, name: str) -> Sample: ...
 
@@ -321,9 +335,6 @@ class Control:
     epoch: int
     state: Mapping[str, Any]
 
-    def __post_init__(self) -> None:
-        whole("Control.epoch", self.epoch, at_least=0)
-
 
 @dataclass(frozen=True)
 class Lease:
@@ -341,7 +352,7 @@ class Lease:
 
 
 class Store(Protocol):
-    """What must not be forgotten. Every write is durable when it returns.
+    """Durable storage. Every write is durable when it returns.
 
     Mappings are plain JSON, infinities allowed; what is not, is Misuse (models.codec).
     """
@@ -363,7 +374,7 @@ class Store(Protocol):
     def save_control(self, control: Control, *, expected_epoch: int | None) -> bool:
         """Compare-and-set: False when the stored epoch is not `expected_epoch` (None: no state yet).
 
-        An epoch below the expected one is Misuse: it never goes back.
+        An epoch below the expected one, or below 0, is Misuse: it never goes back.
         """
 
     def claim(self, lease: Lease, *, now_s: float) -> bool:
@@ -420,7 +431,7 @@ class ModelVersion:
     """JOB.KIND, for example `orders.capacity`."""
     version: int
     document: Mapping[str, Any]
-    """As profiling_jobs.training.model_documents makes it."""
+    """As profiling_jobs.training.champions makes it."""
     tags: Mapping[str, str]
 
 
@@ -460,7 +471,7 @@ class Registry(Protocol):
 
 
 class Clock(Protocol):
-    """Time, passed in."""
+    """Clock, passed to what needs the time."""
 
     def now_s(self) -> float:
         """Epoch seconds."""

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from .arguments import Array, number, numbers
 from .quantities import Misuse
+from .recovery import Inflow
 
 MOMENT_STEP_S = 1.0  # judgement: a failure second by second, as recovery is measured
 ROUNDING = 1e-9  # relative; a load exactly at the limit is kept
@@ -52,6 +53,8 @@ class Input:
         np.cumsum(self.rates_rps, axis=1, out=self.records[:, 1:])
         self.records *= self.grid_s
         self.end_s = step_s * paths_rps.shape[1]
+        self.fastest_rps: Array = paths_rps.max(axis=1)
+        self._inflow: tuple[float, Inflow] | None = None
 
     def at(self, times_s: Array) -> Array:
         """Records arrived by each moment: (paths, moments); negative before now."""
@@ -67,6 +70,44 @@ class Input:
         if (times_s < 0).any():
             value = value + self.past_rps[:, None] * np.minimum(times_s, 0.0)
         return value
+
+    def largest_mean_rps(self, span_s: float) -> Array:
+        """The largest mean rate of each path over a stretch of this length: (paths,)."""
+        cells = max(1, min(round(span_s / self.grid_s), self.rates_rps.shape[1]))
+        arrived = self.records[:, cells:] - self.records[:, :-cells]
+        result: Array = arrived.max(axis=1) / (cells * self.grid_s)
+        return result
+
+    def inflow(self, *, lead_s: float) -> Inflow:
+        """The same arrivals on a clock that begins so many seconds before now."""
+        if self._inflow is None or self._inflow[0] != lead_s:
+            columns = math.ceil(lead_s / self.grid_s - ROUNDING)
+            past = np.repeat(self.past_rps[:, None], columns, axis=1)
+            rates = np.concatenate([past, self.rates_rps], axis=1)
+            self._inflow = lead_s, Inflow.of("paths_rps", rates, step_s=self.grid_s)
+        return self._inflow[1]
+
+    def last_caught_up_s(
+        self, path: NDArray[np.intp], *, capacity_rps: Array, lag_records: Array, until_s: Array
+    ) -> Array:
+        """The last moment, up to each of `until_s` (moments, draws), without a backlog at this capacity.
+
+        NaN: there was none.
+        """
+        cell = np.floor(until_s / self.grid_s + ROUNDING).astype(np.intp)
+        ahead = lag_records + self.records[path, cell] - capacity_rps * (self.grid_s * cell)
+        # a capacity above all arrivals of its path: once gone, a backlog does not come back
+        last = np.where((ahead <= 0.0) | (lag_records == 0.0), cell, -1)
+        strained = np.flatnonzero(capacity_rps < self.fastest_rps[path])
+        if strained.size:
+            rows = int(cell.max()) + 1
+            ahead = lag_records[strained, None] + self.records[path[strained], :rows]
+            ahead -= capacity_rps[strained, None] * (self.grid_s * np.arange(rows))
+            caught_up = ahead <= np.minimum(np.minimum.accumulate(ahead, axis=1), 0.0)
+            since = np.maximum.accumulate(np.where(caught_up, np.arange(rows), -1), axis=1)
+            last[:, strained] = since[np.arange(len(strained)), cell[:, strained]]
+        at = np.where(last == cell, until_s, last * self.grid_s)
+        return np.where(last < 0, np.nan, at)
 
 
 class Failures:
@@ -165,10 +206,12 @@ def count_kept(failures: Failures, capacity: Array, downtime: Array) -> list[Cou
     return [np.bitwise_count(by).sum(axis=-1, dtype=np.intp).T for by in packed]
 
 
-def backlog_records(input_: Input, *, capacity_rps: Array, lag_records: float, moment_s: float) -> Array:
-    """lag(τ): the backlog of each path at this moment, in records: (paths,)."""
+def backlog_records(
+    input_: Input, *, path: NDArray[np.intp], capacity_rps: Array, lag_records: float, moment_s: float
+) -> Array:
+    """lag(τ): the backlog of each draw at this moment, in records: (draws,)."""
     rows = round(moment_s / input_.grid_s) + 1
-    ahead = lag_records + input_.records[:, :rows]
+    ahead = lag_records + input_.records[path, :rows]
     ahead = ahead - capacity_rps[:, None] * (input_.grid_s * np.arange(rows))
     result: Array = ahead[:, -1] - np.minimum(ahead.min(axis=1), 0.0)
     return result
@@ -176,7 +219,7 @@ def backlog_records(input_: Input, *, capacity_rps: Array, lag_records: float, m
 
 CONFIDENCE = 0.95  # product default; the level of a 90 % interval's lower end
 HAIR = 1e-12  # what rounding may take from a share that is exactly the promised one
-SHORTEST_DOWNTIME_S = 1e-3  # judgement: nobody can measure less, and some work keeps "in time" decidable
+SHORTEST_DOWNTIME_S = 1e-3  # judgement: less cannot be measured, and some work keeps "in time" decidable
 BLOCK = 12  # scale-outs settled at once: fastest of 4 … 32 with 200 paths, 3.5 MB
 SURE_MOMENTS = 4  # tried for "no draw can keep it" before all are; 16 settled hardly a size more
 
@@ -194,7 +237,6 @@ class Promise:
             raise Misuse("Promise.confidence", f"must be < 1, got {self.confidence!r}: nothing is certain")
 
     def keeps(self, share: float) -> bool:
-        """Whether this share of recoveries in time is enough."""
         return share >= self.confidence - HAIR
 
     def within_s(self, recoveries_s: Array) -> float:

@@ -37,6 +37,9 @@ Between two commits that can only turn false and at a commit only true: a stretc
 commit, and the tooth just before each later commit decides whether it lasts. A band below the steady tooth
 (trigger or batch, whichever is longer, plus the batch) is never reached: inf. Where the arrivals end before
 the hold has passed, the hold ends with them; a query that finds nothing to do has no batch to wait for.
+
+**Before the failure** the same batches are stepped (`uncommitted_records`): a failure during a batch loses
+all of it, so that L is what was not committed then. One that takes a backlog at once may last for minutes.
 """
 
 from __future__ import annotations
@@ -92,14 +95,39 @@ class Inflow:
 
     def by(self, path: Index, at_s: Array) -> Array:
         """Records arrived between 0 and `at_s` on each path; negative before 0."""
-        step = np.clip(at_s / self.step_s, 0, self.steps - 1).astype(np.intp)
-        arrived: Array = self.summed[path, step] + (at_s - step * self.step_s) * self.rates[path, step]
+        step = self._step(at_s)
+        whole = self.summed.take(path * (self.steps + 1) + step)
+        arrived: Array = whole + (at_s - step * self.step_s) * self.rates.take(path * self.steps + step)
         return arrived
+
+    def _step(self, at_s: Array) -> Index:
+        step = (at_s / self.step_s).astype(np.intp)  # rounds to zero: so do the steps before it
+        np.maximum(step, 0, out=step)
+        return np.minimum(step, self.steps - 1, out=step)
+
+    def rate(self, path: Index, at_s: Array, *, over_s: float) -> Array:
+        """Mean arrival rate of each path over so many seconds before these moments."""
+        found: Array = (self.by(path, at_s) - self.by(path, at_s - over_s)) / over_s
+        return found
 
     def resumes(self, path: Index, at_s: Array) -> Array:
         """The next moment with arrivals, from `at_s` on; inf where no more arrive."""
-        step = np.clip(at_s / self.step_s, 0, self.steps - 1).astype(np.intp)
-        return np.maximum(at_s, self._next_busy_s[path, step])
+        return np.maximum(at_s, self._next_busy_s[path, self._step(at_s)])
+
+    def fastest(self, path: Index, at_s: Array) -> Array:
+        """The highest rate of each path from these moments on, for as long as a recovery must hold."""
+        return self._fastest_in_hold.take(path * self.steps + self._step(at_s))
+
+    @cached_property
+    def _fastest_in_hold(self) -> Array:
+        cells = math.ceil(HOLD_S / self.step_s) + 1
+        padded = np.concatenate([self.rates, np.repeat(self.rates[:, -1:], cells - 1, axis=1)], axis=1)
+        reach = 1
+        while reach < cells:  # the maximum of so many cells from each one on
+            more = min(reach, cells - reach)
+            padded = np.maximum(padded[:, : padded.shape[1] - more], padded[:, more:])
+            reach += more
+        return padded
 
     @cached_property
     def _next_busy_s(self) -> Array:
@@ -297,6 +325,18 @@ def recovered_at(times_s: Any, lag_s: Any, *, failed_at_s: float, band_s: float,
     return float(times[np.argmax(held)]) if bool(held.any()) else math.inf
 
 
+BAND_SHARE = 1.25
+"""Of the largest lag of an undisturbed job: what still counts as normal (judgement)."""
+
+
+def recovery_band_s(
+    largest_lag_s: Any, *, trigger_s: float, longest_s: float, sample_s: float = 0.0
+) -> Array:
+    """The band of a recovered lag, predicted or measured every `sample_s`: at least two triggers."""
+    band: Array = np.maximum(BAND_SHARE * largest_lag_s + sample_s, 2.0 * trigger_s)
+    return np.minimum(band, longest_s)
+
+
 Truth = NDArray[np.bool_]
 
 HOLD_S = 15.0
@@ -306,11 +346,20 @@ HOLD_BATCHES = 3
 POLL_S = 0.01
 """A caught-up query looks for new data this often (Spark's spark.sql.streaming.pollingDelay, 10 ms)."""
 
+NOTHING = 1e-9
+"""Stands for a capacity of zero where one divides by it."""
+
 LANES = 1 << 16
 """Lanes stepped together: about 16 MiB of state (judgement)."""
 
-DOWNTIME = 4
-"""Row of the downtime among a job's rows: capacity, then the arguments in the order they are given."""
+RATE_S = 30.0
+"""Over which the rate before a failure is taken: batches even out what is shorter (judgement)."""
+
+MOST_POLLS = 500
+"""Of an idle query, from where it is followed until it fails: a fraction of a second each (judgement)."""
+
+BUSIEST = 0.95
+"""Utilisation whose cycle stands for that of a job that has only just begun to fall behind (judgement)."""
 
 BATCH_ROUNDING = 1e-9
 """Of running sums and clocks, relative: a lag equal to the band is inside, a start on a boundary is on it."""
@@ -355,41 +404,89 @@ def batch_recovery_seconds(
     shape = broadcast("capacity_rps", (*inflow.lead, 1), capacity)
     for name, values in given.items():
         shape = broadcast(name, shape, values)
-    path = inflow.paths(shape)
-    job = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (capacity, *given.values())])
-    result = np.empty(path.size)
-    for first in range(0, path.size, LANES):
-        part = slice(first, first + LANES)
-        result[part] = _step_batches(inflow, path[part], job[:, part])
-    result = result.reshape(shape)
+    names = ("overhead_s", "limit_records", "trigger_s", "downtime_s", "lag_records", "band_s")
+    overhead, limit, trigger, down, lag, band = (np.broadcast_to(given[x], shape).ravel() for x in names)
+    jobs = Batches(np.broadcast_to(capacity, shape).ravel(), overhead, limit, trigger)
+    result = recovered_in_batches(
+        inflow,
+        inflow.paths(shape),
+        jobs,
+        start_s=down,
+        ahead=lag,
+        band_s=band,
+        until_s=np.full(down.size, inflow.horizon_s),
+    ).reshape(shape)
     return result[..., 0] if scalar else result
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Per lane: capacity in records/s, overhead in seconds, record limit, and trigger interval in seconds."""
+
+    capacity_rps: Array
+    overhead_s: Array
+    limit_records: Array
+    trigger_s: Array
+
+    @property
+    def rows(self) -> tuple[Array, ...]:
+        return self.capacity_rps, self.overhead_s, self.limit_records, self.trigger_s
+
+    def cycle_s(self, rate_rps: Array) -> tuple[Array, Array]:
+        """At a steady rate: from one start to the next, and of that the batch; inf beyond the capacity."""
+        used = rate_rps / np.maximum(self.capacity_rps, NOTHING)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cycle = np.maximum(self.trigger_s, self.overhead_s / (1.0 - used))
+            cycle = np.where(used < 1.0, cycle, np.inf)
+            return cycle, np.where(used < 1.0, self.overhead_s + used * cycle, np.inf)
+
+
+def recovered_in_batches(
+    inflow: Inflow,
+    path: Index,
+    jobs: Batches,
+    *,
+    start_s: Array,
+    ahead: Array,
+    band_s: Array,
+    until_s: Array,
+) -> Array:
+    """When lag is back in its band on each lane, on the clock of the arrivals; inf after `until_s`.
+
+    The first batch begins at `start_s`. Not committed at a moment t before it: `ahead` + F(t).
+    """
+    given = np.stack([*jobs.rows, start_s, ahead, band_s, until_s])
+    parts = [slice(first, first + LANES) for first in range(0, path.size, LANES)]
+    found = [_step_batches(inflow, path[part], given[:, part]) for part in parts]
+    return np.concatenate(found) if found else np.empty(0)
 
 
 def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
     """All lanes batch by batch, each on its own clock, until every lane is decided."""
-    horizon = inflow.horizon_s
-    beyond = 2.0 * horizon
     result = np.full(path.size, np.inf)
-    lane = np.flatnonzero(job[DOWNTIME] <= horizon)
+    lane = np.flatnonzero(job[4] <= job[-1])
     path, job = path[lane], job[:, lane]
-    start = job[DOWNTIME].copy()
+    start = job[4].copy()
     last = start.copy()  # the latest commit
     committed = np.zeros(lane.size)  # records since the failure
     since = np.full(lane.size, np.inf)  # begin of the present stretch inside the band
     batches = np.zeros(lane.size)  # committed within that stretch
+    limited, timed = bool(np.isfinite(job[2]).any()), bool((job[3] > 0).any())
 
     while lane.size:
-        capacity, overhead, limit, trigger, first, lag, band = job
-        # A backlog far outside the band takes full batches at a steady pace: those are counted, not stepped.
-        full = overhead + np.divide(limit, capacity, out=np.full(lane.size, np.inf), where=capacity > 0)
-        spare = (lag + inflow.by(path, start - band) - committed) / limit
-        phase = (start - first) / np.where(trigger > 0, trigger, 1.0)
-        paced = (full >= trigger) | (np.abs(phase - np.round(phase)) <= BATCH_ROUNDING)
-        skipped = np.where(np.isinf(since) & np.isfinite(full) & paced, np.floor(spare) - 1.0, 0.0)
-        ahead = skipped > 0
-        committed = committed + np.where(ahead, skipped * np.where(ahead, limit, 0.0), 0.0)
-        start = start + np.where(ahead, skipped * np.where(ahead, np.maximum(full, trigger), 0.0), 0.0)
-        start = np.minimum(start, beyond)
+        capacity, overhead, limit, trigger, first, lag, band, horizon = job
+        beyond = 2.0 * horizon
+        if limited:
+            # A backlog far outside the band takes full batches at a steady pace, counted and not stepped.
+            full = overhead + np.divide(limit, capacity, out=np.full(lane.size, np.inf), where=capacity > 0)
+            spare = (lag + inflow.by(path, start - band) - committed) / limit
+            phase = (start - first) / np.where(trigger > 0, trigger, 1.0)
+            paced = (full >= trigger) | (np.abs(phase - np.round(phase)) <= BATCH_ROUNDING)
+            skipped = np.where(np.isinf(since) & np.isfinite(full) & paced, np.floor(spare) - 1.0, 0.0)
+            ahead = skipped > 0
+            committed = committed + np.where(ahead, skipped * np.where(ahead, limit, 0.0), 0.0)
+            start = start + np.where(ahead, skipped * np.where(ahead, np.maximum(full, trigger), 0.0), 0.0)
+            start = np.minimum(start, beyond)
 
         waiting = lag + inflow.by(path, start) - committed
         idle = waiting <= BATCH_ROUNDING * np.maximum(1.0, committed)
@@ -403,10 +500,11 @@ def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
         since = np.where(idle & np.isinf(since) & ~ends, start, since)
         stretch = np.isfinite(since)
         held_at = np.where(batches >= HOLD_BATCHES, np.maximum(since + HOLD_S, last), np.inf)
-        decided = stretch & ((held_at <= end) | ends)
-        arrived = lag + inflow.by(path, np.where(decided, np.minimum(held_at, horizon), until) - band)
-        recovered = decided & _covers(committed, arrived)
-        result[lane[recovered]] = since[recovered]
+        back = np.flatnonzero(stretch & ((held_at <= end) | ends))
+        if back.size:
+            arrived = lag[back] + inflow.by(path[back], np.minimum(held_at, horizon)[back] - band[back])
+            back = back[_covers(committed[back], arrived)]
+            result[lane[back]] = since[back]
 
         # The commit at `end`.
         arrived = lag + inflow.by(path, until - band)
@@ -416,18 +514,33 @@ def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
         batches = np.where(lasted, np.where(idle, np.maximum(batches, HOLD_BATCHES), batches + 1.0), 0.0)
         last = np.where(idle, last, end)
 
+        # Steady batches need not be followed to the end of their hold: none is larger than at its busiest.
+        held = np.flatnonzero((batches >= HOLD_BATCHES) & (taken == waiting) & ~ends)
+        if held.size:
+            fastest = inflow.fastest(path[held], start[held])
+            jobs = Batches(*job[:4, held])
+            cycle, batch = jobs.cycle_s(fastest)
+            largest = fastest * np.maximum(cycle, POLL_S)
+            steady = (taken[held] <= largest) & (largest <= jobs.limit_records)
+            steady &= np.maximum(cycle, POLL_S) + batch <= band[held]
+            held = held[steady]
+            result[lane[held]] = since[held]
+
         # The next start. A caught-up query polls; without new data it sleeps until there is some.
         soonest = np.where(idle | (taken == waiting), np.maximum(end, start + POLL_S), end)
-        soonest = np.where(idle, np.maximum(soonest, inflow.resumes(path, start)), soonest)
+        if idle.any():
+            soonest = np.where(idle, np.maximum(soonest, inflow.resumes(path, start)), soonest)
         soonest = np.minimum(soonest, beyond)
-        timed = trigger > 0
-        interval = np.where(timed, trigger, 1.0)
-        boundary = np.floor((start - first) / interval + BATCH_ROUNDING) + 1.0
-        awake = np.ceil((soonest - first) / interval - BATCH_ROUNDING)
-        boundary = first + np.where(idle, np.maximum(boundary, awake), boundary) * interval
-        start = np.minimum(np.where(timed, np.maximum(end, boundary), soonest), beyond)
+        if timed:
+            interval = np.where(trigger > 0, trigger, 1.0)
+            boundary = np.floor((start - first) / interval + BATCH_ROUNDING) + 1.0
+            awake = np.ceil((soonest - first) / interval - BATCH_ROUNDING)
+            boundary = first + np.where(idle, np.maximum(boundary, awake), boundary) * interval
+            soonest = np.where(trigger > 0, np.minimum(np.maximum(end, boundary), beyond), soonest)
+        start = soonest
 
-        keep = ~(recovered | ends)
+        keep = ~ends
+        keep[back] = keep[held] = False
         lane, path, job = lane[keep], path[keep], job[:, keep]
         start, last, committed, since, batches = (x[keep] for x in (start, last, committed, since, batches))
     return result
@@ -436,6 +549,59 @@ def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
 def _covers(committed: Array, arrived: Array) -> Truth:
     answer: Truth = arrived <= committed + BATCH_ROUNDING * np.maximum(1.0, committed)
     return answer
+
+
+STEADY_CYCLES = 4.0
+"""After a backlog is gone, a job is in its steady rhythm again within this many cycles (judgement)."""
+
+
+def uncommitted_records(
+    inflow: Inflow, path: Index, jobs: Batches, *, begin_s: Array, waiting: Array, phase: Array, at_s: Array
+) -> Array:
+    """Records not committed on each lane at the moment of a failure, which loses the batch under way.
+
+    At `begin_s` a job with an infinite `waiting` is in its steady rhythm, at this `phase` (0…1) of its cycle:
+    φ seconds into it the input of φ seconds is read or waits, and before the commit that of the cycle before
+    as well. Otherwise a batch begins, of all the records that wait and that it may take: how far the present
+    one has come is not known, and then the most is lost.
+    """
+    capacity, overhead, limit, trigger = (x.copy() for x in jobs.rows)
+    capacity = np.maximum(capacity, NOTHING)
+    rate = inflow.rate(path, begin_s, over_s=RATE_S)
+    cycle, batch = Batches(np.maximum(capacity, rate / BUSIEST), overhead, limit, trigger).cycle_s(rate)
+    steady, into = np.isinf(waiting), phase * cycle
+    running = steady & (into < batch)
+    owed = np.where(steady, rate * (into + np.where(running, cycle, 0.0)), waiting)
+    owed = owed - inflow.by(path, begin_s)  # and all that arrives is owed, too
+    origin = np.where(steady, begin_s - into, begin_s)
+    end = np.where(running, origin + batch, begin_s)
+    safe = np.where(running & (end <= at_s), rate * cycle, 0.0)  # committed since `begin_s`
+    start = np.where(steady, np.maximum(end, origin + cycle), begin_s)
+
+    poll = np.maximum(POLL_S, (at_s - begin_s) / MOST_POLLS)
+    limited = bool(np.isfinite(limit).any())
+    lane = np.flatnonzero(start < at_s)
+    while lane.size:
+        p, first, moment = path[lane], start[lane], at_s[lane]
+        there = owed[lane] + inflow.by(p, first) - safe[lane]
+        if limited:  # full batches are counted, not stepped
+            full = np.maximum(overhead[lane] + limit[lane] / capacity[lane], trigger[lane])
+            many = np.minimum(np.floor(there / limit[lane]) - 1.0, np.floor((moment - first) / full) - 1.0)
+            skipped = np.where(np.isfinite(limit[lane]) & (many > 0), many, 0.0)
+            safe[lane] += skipped * np.where(skipped > 0, limit[lane], 0.0)
+            first = first + skipped * np.where(skipped > 0, full, 0.0)
+            there = owed[lane] + inflow.by(p, first) - safe[lane]
+        taken = np.minimum(limit[lane], np.maximum(there, 0.0))
+        ends = first + np.where(taken > 0, overhead[lane] + taken / capacity[lane], 0.0)
+        safe[lane] += np.where(ends <= moment, taken, 0.0)
+        timed = trigger[lane] > 0
+        interval = np.where(timed, trigger[lane], 1.0)
+        boundary = np.floor((first - origin[lane]) / interval + BATCH_ROUNDING) + 1.0
+        following = np.maximum(ends, origin[lane] + boundary * interval)
+        start[lane] = np.where(timed, following, np.maximum(ends, first + poll[lane]))
+        lane = lane[start[lane] < moment]
+    result: Array = np.maximum(owed + inflow.by(path, at_s) - safe, 0.0)
+    return result
 
 
 def first_batch_start_s(

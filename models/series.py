@@ -6,7 +6,7 @@
 **Periods.** A period must show in the autocorrelation of what an ordinary wandering series would not
 explain (`autocorrelation`). That is looked for in block means of 1, 2, 4, … steps, because a day is
 invisible from one step to the next, and the scales share the error: **the chance of any period in a series
-without one is at most `significance`** (white noise, first-order memory, random walk, each with a straight
+without one is at most SIGNIFICANCE** (white noise, first-order memory, random walk, each with a straight
 line). A lag counts when it is a significant peak of its own, comes again at twice the lag where the series
 is long enough, and at least two full periods were seen. The shortest is taken, refined by least squares on
 its first harmonics, its profile removed, and the search repeated as long as a next profile explains a
@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import Array, number, numbers, whole
+from .arguments import Array, numbers, whole
 from .quantities import Misuse
 
 SHUFFLES = 200  # judgement: 1/201 resolves 0.05 shared by seven scales, in tens of milliseconds
@@ -183,6 +183,7 @@ def _ratio(values: Array, lag: int) -> float:
 SIGNIFICANCE = (
     0.05  # judgement: one series in twenty without a period may be given one; the back-test decides
 )
+MOST_PERIODS = 3  # judgement: of a day, a week, and one of the machine's own
 HARMONICS = 4  # judgement: enough to place a period; more only follow the noise
 VISIBLE_SHARE = 0.02  # judgement: a weekend 40 % lower than weekdays shows 4 % of the variance
 
@@ -197,7 +198,6 @@ class Grid:
 
     @property
     def missing(self) -> int:
-        """Number of cells in which nothing was observed."""
         return int(np.isnan(self.values).sum())
 
 
@@ -215,23 +215,20 @@ def block_means(values: Any, *, size: int) -> Array:
     return result
 
 
-def periods(
-    values: Any, *, significance: float = SIGNIFICANCE, most: int = 3, seed: int = 0
-) -> tuple[int, ...]:
-    """Periods of the series in steps, shortest first; empty if there is none."""
+def periods(values: Any, *, seed: int = 0) -> tuple[int, ...]:
+    """Periods of the series in steps, shortest first, MOST_PERIODS at the most; empty if there is none."""
     data = numbers("values", values, missing_allowed=True)
     if data.ndim != 1:
         raise Misuse("values", f"must be one series, got shape {data.shape}")
-    number("significance", significance, above=0.0, at_most=0.5)
     generator = np.random.default_rng(seed)
     found: list[int] = []
     rest = _without_line(data)
     whole_variance = float(np.nanvar(rest)) if np.isfinite(rest).any() else 0.0
     floor = 1e-6 * float(np.nanmax(np.abs(data), initial=0.0))
-    while len(found) < whole("most", most, at_least=0):
+    while len(found) < MOST_PERIODS:
         if np.isfinite(rest).sum() < FEWEST_VALUES or float(np.nanstd(rest)) <= floor:
             break
-        period = _strongest_scale(rest, significance, generator)
+        period = _strongest_scale(rest, generator)
         if period is None or any(abs(period - known) <= 0.05 * known for known in found):
             break
         rest = _straightened(rest, period)
@@ -268,7 +265,7 @@ def _without_line(data: Array) -> Array:
     return result
 
 
-def _strongest_scale(rest: Array, significance: float, generator: np.random.Generator) -> int | None:
+def _strongest_scale(rest: Array, generator: np.random.Generator) -> int | None:
     """The period at the scale that shows one most clearly, refined to single steps."""
     scales = [1]
     while rest.size // (2 * scales[-1]) >= FEWEST_VALUES:
@@ -276,7 +273,7 @@ def _strongest_scale(rest: Array, significance: float, generator: np.random.Gene
     best: tuple[float, int, int] | None = None
     for scale in scales:
         found = repeating_lag(
-            block_means(rest, size=scale), chance=significance / len(scales), generator=generator
+            block_means(rest, size=scale), chance=SIGNIFICANCE / len(scales), generator=generator
         )
         if found is not None and (best is None or found[1] > best[0]):
             best = (found[1], scale, found[0])

@@ -15,6 +15,18 @@ of the slope, nearly all at first and ever less as S_xx grows. Standard errors: 
 usual form s²·(1/n + (c − x̄)²/S_xx), and π times the error of the prior, INTERCEPT·T_w·(c − x̄)/x̄,
 which is common to all workers and therefore added up before it is squared.
 
+**What a line cannot show** widens the interval beyond its standard error:
+
+    curvature     ± ½·CURVATURE·b·(c − x̄)²/x̄          throughput as CPU^(1 ± CURVATURE), common to all workers
+    scatter of x  + b·(1/r² − 1)·(c − x̄)              least squares is too flat by up to r²
+    the limit     down to the line at CPU max(LIMIT, highest seen)   unless the share given is what runs out
+
+**Workers share a slope.** One that cannot tell by itself, with r² below `TELLS` or a falling line, takes the
+fleet's slope, relative to its own means; the others keep theirs, so that a noisy one does not hide the sum:
+
+    β = Σ S_xy/(x̄ȳ s²) / Σ S_xx/(x̄² s²),   T_w = ȳ_w·(1 + β·(c_w − x̄_w)/x̄_w)      s² relative, of each worker
+    τ² = mean square of the others' own β_w around it: the error of taking it
+
 What each worker has shown is kept in seven numbers that add up exactly.
 
 Weighted moments of CPU x and throughput y; two sets join without error however the samples were split
@@ -32,7 +44,8 @@ Both speak in logs, with standard errors e₁ and e₂ taken from their 90 % int
 
 Where only one of the two has *observed* this scale-out, the difference is the other's error: e² + d² takes
 the place of its e². Where both or neither have and d is more than the errors explain, both are
-widened by d²/(e₁² + e₂²) (Birge 1932).
+widened by d²/(e₁² + e₂²) (Birge 1932), and the interval holds both until a probe has settled it. Of each
+interval the side counts that faces the other: a line that may end early says little against a lower profile.
 """
 
 from __future__ import annotations
@@ -40,14 +53,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ..arguments import Array, number, numbers, whole
-from ..quantities import Interval, Json, Misuse, Unknown
-from ..student_t import quantile_95
-from .brackets import NOISE
+from ..quantities import Interval, Json, Misuse, Unknown, quantile_95
+from .curves import NOISE
+
+if TYPE_CHECKING:
+    from ..control.state import PredictsCapacity
 
 
 @dataclass(frozen=True)
@@ -128,7 +143,6 @@ class Moments:
         return self.weight**2 / self.weight_squared if self.weight_squared > 0.0 else 0.0
 
     def to_list(self) -> list[float]:
-        """The seven numbers, in order."""
         return [float(v) for v in astuple(self)]
 
 
@@ -138,6 +152,15 @@ it passes through it. Judgement: an idle JVM takes a few percent of its CPU."""
 PER_DOUBLING = 0.10
 """Error of scaling the workers seen to twice or half their number. Judgement: between a straight line and
 x^0.85, the range that profiled jobs mostly fall in."""
+CURVATURE = 0.3
+"""How far from 1 the exponent of throughput over CPU may be. Judgement: a record gets cheaper or dearer as
+batches grow, by a tenth or two over a day."""
+LIMIT = 0.5
+"""A job that waits for look-ups or its broker ends at a lower CPU than 1: measured at two thirds, where slots
+were never idle. Judgement: no lower than half."""
+TELLS = (
+    0.5  # r² from which a worker's own line counts; judgement: below it the slope is off by a factor of two
+)
 FARTHEST = 2.0  # agreed: beyond twice or half the workers nothing is said
 _MOST_CPU = 1.05  # sampling jitter; beyond it the values are percent
 _FORGOTTEN = 1e-6
@@ -151,10 +174,14 @@ Samples = Mapping[Any, Any] | Sequence[Sequence[float]] | Array
 class OnlineCapacity:
     """The running job's capacity from CPU (or busy share) and throughput of each worker.
 
-    `update` and `merge` change the object and return it.
+    `update` and `merge` change the object and return it. `limiting`: the share given is of what runs out
+    first, as the busy share of an executor's slots is; the processor share alone may end below 1.
     """
 
-    def __init__(self, *, half_life_s: float | None = None, prior_weight: float = 0.0) -> None:
+    def __init__(
+        self, *, half_life_s: float | None = None, prior_weight: float = 0.0, limiting: bool = False
+    ) -> None:
+        self.limiting = limiting
         self.half_life_s = None if half_life_s is None else number("half_life_s", half_life_s, above=0.0)
         self.prior_weight = number("prior_weight", prior_weight, at_least=0.0)
         self._moments: dict[str, Moments] = {}
@@ -163,7 +190,6 @@ class OnlineCapacity:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The workers of the last update."""
         return self._workers
 
     def update(self, worker_cpu: Samples, worker_throughput_rps: Samples, *, step_s: float = 1.0) -> Self:
@@ -199,6 +225,8 @@ class OnlineCapacity:
             raise Misuse("other", f"must be an OnlineCapacity, got {other!r}")
         if (other.half_life_s, other.prior_weight) != (self.half_life_s, self.prior_weight):
             raise Misuse("other", "has another half-life or prior: its samples were weighed differently")
+        if other.limiting != self.limiting:
+            raise Misuse("other", "was given shares of another kind (limiting)")
         learnt, workers = dict(other._moments), other._workers
         self._age(other._elapsed_s)
         for worker, moments in learnt.items():
@@ -226,23 +254,29 @@ class OnlineCapacity:
         if total <= 0.0:
             return Unknown("no worker has processed anything yet: capacity shows only under load")
         variance = sum(line.variance for line in lines) * factor**2
-        variance += (sum(line.prior_error for line in lines) * factor) ** 2
+        variance += sum(line.common_error for line in lines) ** 2 * factor**2
         variance += (PER_DOUBLING * math.log2(factor) * total) ** 2
         degrees = sum(line.degrees for line in lines)
-        half = quantile_95(degrees if degrees >= 1.0 else 1.0) * math.sqrt(variance)
-        return Interval(max(total - half, 0.0), total, total + half, 0.9)
+        half = math.hypot(
+            quantile_95(degrees if degrees >= 1.0 else 1.0) * math.sqrt(variance),
+            sum(line.bent for line in lines) * factor,
+        )
+        flat = sum(line.flat for line in lines) * factor
+        low = total - half
+        if not self.limiting:
+            low = min(low, sum(line.shown for line in lines) * factor)
+        return Interval(max(low, 0.0), total, total + math.hypot(half, flat), 0.9)
 
     def movement(self) -> tuple[float, float]:
         """Standard deviation of throughput as a share of its mean, and its r² with CPU.
 
-        Of the worker that shows it least. Scatter of the CPU itself flattens least squares by up to 1 − r²,
+        Of the worker in the middle. Scatter of the CPU itself flattens least squares by up to 1 − r²,
         which no standard error shows, and of a load that stands still all is scatter.
         """
         seen = [self._moments[w] for w in self._workers if w in self._moments]
-        return (
-            min((moments.movement for moments in seen), default=0.0),
-            min((moments.agreement for moments in seen), default=0.0),
-        )
+        if not seen:
+            return 0.0, 0.0
+        return float(np.median([m.movement for m in seen])), float(np.median([m.agreement for m in seen]))
 
     def _lines(self) -> list[_Line] | Unknown:
         if not self._workers:
@@ -253,10 +287,14 @@ class OnlineCapacity:
         hottest = max(m.mean_x for m in present.values())
         if hottest <= 0.0:
             return Unknown("no worker has used any CPU yet: capacity shows only under load")
-        common = _common_noise(list(present.values()))
+        noise = _common_noise(list(present.values()))
+        fleet = _fleet(list(present.values()))
         lines = []
         for worker, moments in present.items():
-            line = _line(worker, moments, moments.mean_x / hottest, self.prior_weight, common)
+            cpu = moments.mean_x / hottest
+            line = _line(worker, moments, cpu, self.prior_weight, noise)
+            if isinstance(fleet, Slope) and moments.mean_y > 0.0 and not _tells(moments):
+                line = _by_the_fleet(moments, cpu, fleet)
             if isinstance(line, Unknown):
                 return line
             lines.append(line)
@@ -270,12 +308,12 @@ class OnlineCapacity:
             self._moments = {w: m for w, m in aged.items() if m.weight > _FORGOTTEN}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything learnt, as plain JSON."""
         return {
             "schema": 1,
             "model": "online capacity",
             "half_life_s": self.half_life_s,
             "prior_weight": self.prior_weight,
+            "limiting": self.limiting,
             "elapsed_s": self._elapsed_s,
             "workers": list(self._workers),
             "moments": {w: m.to_list() for w, m in self._moments.items()},
@@ -283,10 +321,13 @@ class OnlineCapacity:
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """The same again; it goes on learning where it stopped."""
         if data.get("schema") != 1 or data.get("model") != "online capacity":
             raise Misuse("data", f"is not an online capacity of schema 1: {data.get('model')!r}")
-        result = cls(half_life_s=data["half_life_s"], prior_weight=data["prior_weight"])
+        result = cls(
+            half_life_s=data["half_life_s"],
+            prior_weight=data["prior_weight"],
+            limiting=data.get("limiting", True),  # before it was written, only busy shares were stored
+        )
         result._elapsed_s = float(data["elapsed_s"])
         result._workers = tuple(data["workers"])
         result._moments = {w: Moments(*values) for w, values in data["moments"].items()}
@@ -295,18 +336,21 @@ class OnlineCapacity:
 
 @dataclass(frozen=True)
 class _Line:
-    """One worker's capacity, its own variance, and what the prior may be wrong by."""
+    """One worker's capacity, its own variance, and the errors that it shares with the other workers."""
 
     rate: float
-    variance: float
-    prior_error: float
-    degrees: float
+    variance: float = 0.0
+    common_error: float = 0.0  # of the prior or of the fleet's slope
+    degrees: float = 0.0
+    bent: float = 0.0  # by curvature, either way
+    flat: float = 0.0  # by scatter of the CPU, upwards
+    shown: float = 0.0  # what it carries at the lowest CPU at which something else may end it
 
 
 def _line(worker: str, seen: Moments, cpu: float, prior_weight: float, common: float) -> _Line | Unknown:
     if seen.mean_y == 0.0:
-        return _Line(0.0, 0.0, 0.0, 0.0)  # carries nothing, as one without a partition, and adds nothing
-    spread = seen.s_xx if seen.s_xx > _FLAT * seen.weight * seen.mean_x**2 else 0.0
+        return _Line(0.0)  # carries nothing, as one without a partition, and adds nothing
+    spread = seen.s_xx if _has_moved(seen) else 0.0
     pulled = seen + Moments(prior_weight) if prior_weight > 0.0 else seen
     prior_spread = pulled.s_xx - seen.s_xx
     if spread + prior_spread <= 0.0:
@@ -335,12 +379,73 @@ def _line(worker: str, seen: Moments, cpu: float, prior_weight: float, common: f
         )
     share = prior_spread / pulled.s_xx
     away = cpu - seen.mean_x
-    per_sample = seen.weight_squared / seen.weight
     own = 1.0 / seen.samples
     if spread > 0.0:
-        own += (away * (1.0 - share)) ** 2 * per_sample / spread
+        own += (away * (1.0 - share)) ** 2 * seen.weight_squared / seen.weight / spread
     prior_error = share * INTERCEPT * rate * abs(away) / seen.mean_x if seen.mean_x > 0.0 else 0.0
-    return _Line(rate, noise * own, prior_error, degrees)
+    flat = (1.0 - share) * slope * (1.0 / seen.agreement - 1.0) * away if seen.agreement > 0.0 else 0.0
+    return _drawn(seen, cpu, slope, rate, noise * own, prior_error, degrees, max(flat, 0.0))
+
+
+def _drawn(
+    seen: Moments,
+    cpu: float,
+    slope: float,
+    rate: float,
+    variance: float,
+    common_error: float,
+    degrees: float,
+    flat: float,
+) -> _Line:
+    """A line with the errors that its samples cannot show."""
+    away = cpu - seen.mean_x
+    bent = 0.5 * CURVATURE * slope * away**2 / seen.mean_x if seen.mean_x > 0.0 else 0.0
+    highest = seen.mean_x + 2.0 * math.sqrt(seen.s_xx / seen.weight)
+    shown = rate - slope * max(cpu - max(LIMIT * cpu, highest), 0.0)
+    return _Line(rate, variance, common_error, degrees, bent, flat, max(shown, 0.0))
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Relative slope β = b·x̄/ȳ shared by the workers, its standard error, and τ: how far theirs differ."""
+
+    mid: float
+    error: float
+    apart: float
+
+
+def _has_moved(seen: Moments) -> bool:
+    return seen.s_xx > _FLAT * seen.weight * seen.mean_x**2
+
+
+def _tells(seen: Moments) -> bool:
+    """Whether a worker's own line counts."""
+    return seen.samples >= 3.0 and _has_moved(seen) and seen.s_xy > 0.0 and seen.agreement >= TELLS
+
+
+def _fleet(workers: Sequence[Moments]) -> Slope | None:
+    """The slope that the workers share, if some of them tell."""
+    telling = [m for m in workers if _tells(m)]
+    if not telling:
+        return None
+    own = np.array([m.s_xy / m.s_xx * m.mean_x / m.mean_y for m in telling])
+    left = np.array([max(m.s_yy - m.s_xy**2 / m.s_xx, 0.0) / m.mean_y**2 for m in telling])
+    spread = np.array([m.s_xx / m.mean_x**2 for m in telling])
+    degrees = np.array([m.samples - 2.0 for m in telling])
+    errors = np.maximum(left / degrees / spread, 1e-12)
+    mid = float(np.sum(own / errors) / np.sum(1.0 / errors))
+    apart = float(np.mean((own - mid) ** 2)) if len(own) > 1 else (INTERCEPT * mid) ** 2
+    return Slope(mid, math.sqrt(1.0 / float(np.sum(1.0 / errors))), math.sqrt(apart))
+
+
+def _by_the_fleet(seen: Moments, cpu: float, fleet: Slope) -> _Line:
+    """A worker that cannot tell by itself: its own means, and the slope of the others."""
+    ahead = (cpu - seen.mean_x) / seen.mean_x
+    rate = max(seen.mean_y * (1.0 + fleet.mid * ahead), 0.0)
+    slope = fleet.mid * seen.mean_y / seen.mean_x
+    left = max(seen.s_yy - 2.0 * slope * seen.s_xy + slope**2 * seen.s_xx, 0.0) / seen.weight
+    variance = left / max(seen.samples - 1.0, 1.0) + (seen.mean_y * ahead * fleet.apart) ** 2
+    return _drawn(seen, cpu, slope, rate, variance, seen.mean_y * abs(ahead) * fleet.error, 0.0, 0.0)
 
 
 def _common_noise(workers: Sequence[Moments]) -> float:
@@ -348,7 +453,7 @@ def _common_noise(workers: Sequence[Moments]) -> float:
     total, degrees = 0.0, 0.0
     for m in workers:
         own = m.samples - 2.0
-        if own >= 1.0 and m.mean_y > 0.0 and m.s_xx > _FLAT * m.weight * m.mean_x**2:
+        if own >= 1.0 and m.mean_y > 0.0 and _has_moved(m):
             total += max(m.s_yy - m.s_xy**2 / m.s_xx, 0.0) / m.weight * m.samples / m.mean_y**2
             degrees += own
     return total / degrees if degrees > 0.0 else -1.0
@@ -378,6 +483,7 @@ _NORMAL = quantile_95(math.inf)
 _LEAST_ERROR = 0.01
 """Relative. Judgement: samples a second apart are less independent than they are counted, and a capacity
 drifts by as much between the day it was profiled and today."""
+_LARGEST_ERROR = 20.0  # in logs: knows nothing
 
 
 def joined(
@@ -392,10 +498,12 @@ def joined(
     if isinstance(profiled, Unknown) or isinstance(live, Unknown):
         return live if isinstance(profiled, Unknown) else profiled
     y1, y2 = math.log(profiled.mid), math.log(live.mid)
-    v1, v2 = _error(profiled) ** 2, _error(live) ** 2
+    v1, v2 = _error(profiled, towards=live.mid) ** 2, _error(live, towards=profiled.mid) ** 2
     apart = (y1 - y2) ** 2
+    disagree = 0.0
     if was_probed == is_running:
         widened = max(1.0, apart / (v1 + v2))
+        disagree = abs(y1 - y2) if widened > _NORMAL**2 else 0.0
         v1, v2 = v1 * widened, v2 * widened
     elif was_probed:
         v2 += apart
@@ -403,11 +511,61 @@ def joined(
         v1 += apart
     mid = (y1 * v2 + y2 * v1) / (v1 + v2)
     half = _NORMAL * math.sqrt(v1 * v2 / (v1 + v2))
-    return Interval(math.exp(mid - half), math.exp(mid), math.exp(mid + half), profiled.confidence)
+    low, high = mid - half, mid + half
+    if disagree:
+        low, high = min(low, y1, y2), max(high, y1, y2)
+    return Interval(math.exp(low), math.exp(mid), math.exp(high), profiled.confidence)
 
 
-def _error(interval: Interval) -> float:
-    """The standard error in logs that the wider side of a 90 % interval stands for."""
-    above = math.log(interval.high / interval.mid)
-    below = math.log(interval.mid / interval.low) if interval.low > 0.0 else above
-    return max(above, below, _LEAST_ERROR) / _NORMAL
+def _error(interval: Interval, *, towards: float) -> float:
+    """The standard error in logs that one side of a 90 % interval stands for."""
+    if towards < interval.mid:
+        side = math.log(interval.mid / interval.low) if interval.low > 0.0 else math.inf
+    else:
+        side = math.log(interval.high / interval.mid)
+    return min(max(side, _LEAST_ERROR), _LARGEST_ERROR) / _NORMAL
+
+
+MOVED = 0.10
+"""Of the mean rate. Judgement: a load that stands still shows nothing but the scatter of its samples."""
+
+
+TOGETHER = 0.9
+"""Judgement: then the line is too flat by a tenth at most."""
+
+
+def said_live(online: OnlineCapacity, scale_out: int) -> Interval | Unknown:
+    """Capacity that the workers show; Unknown until the load has moved enough."""
+    moved, together = online.movement()
+    if moved < MOVED or together < TOGETHER:
+        return Unknown(
+            f"the load has moved by {moved:.0%} (r² of the workers' shares {together:.2f}): a line needs "
+            f"{MOVED:.0%} and {TOGETHER:g}"
+        )
+    return online.total(scale_out)
+
+
+@dataclass(frozen=True)
+class LiveCapacity:
+    """The profile's capacity, corrected by what the running workers show."""
+
+    profile: PredictsCapacity
+    online: OnlineCapacity
+
+    def predict(self, scale_out: int) -> Interval | Unknown:
+        """Capacity at this size; Unknown where the profile's is."""
+        profiled = self.profile.predict(scale_out)
+        if isinstance(profiled, Unknown):
+            return profiled
+        return joined(
+            profiled,
+            said_live(self.online, scale_out),
+            was_probed=scale_out in _probed(self.profile),
+            is_running=scale_out == len(self.online.workers),
+        )
+
+
+def _probed(profile: Any) -> tuple[int, ...]:
+    """The sizes that were saturated when the job was profiled."""
+    model = getattr(profile, "sustained", profile)
+    return tuple(getattr(model, "saturated_at", ()))

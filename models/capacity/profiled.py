@@ -26,11 +26,23 @@ curve the smaller ones allow. A rich form spreads that density thin, so it wins 
 fail: linear is a case of power and of usl, and is not beaten by them on a straight line.
 
 
-**Prediction.** Every form is fitted to all measurements (`brackets`, `curves`) and scored by its folds; then
+**Prediction.** Every form is fitted to all measurements (`curves`) and scored by its folds; then
 either one is named or several are kept:
 
     log T̂(s) = Σ_f p_f log T̂_f(s),     interval(s) = from the lowest to the highest of the intervals that
                                         the spanned forms give, 90 %
+
+**Lack of fit.** A form may speak only where it passes the F test of its residuals against repeated runs,
+
+    F = (RSS/(m − parameters)) / s²,    s² = (REPEATS·σ₀² + scatter within sizes) / (REPEATS + runs − m)
+
+at 5 %, and without any repeat with s = σ₀. Where none does, as at a ceiling of a sink or on a falling curve,
+the curve without a form answers (`smooth`), between the measured sizes only, and opened there to any curve
+that rises no faster than the slots. Without repeats it may also be a probe that is off: the interval then
+spans both. It does so too where no form passes at 20 %, and without repeats in any case. The curve is held
+rising, unless the measurements fall by more than their errors. Where a form passes and misses a size all the
+same, the interval of that size's own mean is taken in. Beyond the largest size nothing is said once the
+measurements no longer rise there, and what forms say that do not pass at 20 % begins at what was measured.
 
 Outside the measured sizes the answer is Unknown where plausible forms differ by more than a factor of two.
 """
@@ -39,7 +51,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
@@ -48,21 +60,25 @@ import numpy as np
 
 from .. import codec
 from ..arguments import Array, whole
-from ..quantities import Interval, Json, Measurement, Misuse, Unknown
-from ..student_t import quantile_95
-from .brackets import (
+from ..quantities import Interval, Json, Measurement, Misuse, Unknown, quantile_95
+from .curves import (
     CONTRADICTION,
     FORMS,
     NOISE,
     PARAMETERS,
+    Curve,
     Evidence,
+    Noise,
+    best_of,
     checked,
+    curve,
     effective_slots,
     gain_limit,
     gather,
     log_gain,
+    noise_of,
 )
-from .curves import Curve, Noise, best_of, curve, noise_of
+from .smooth import Seen, fit_curve
 
 _STEP = 0.01  # between shapes, in log gain: a third of NOISE
 _SHARES = 13  # of φ, usl only
@@ -75,6 +91,7 @@ class Folds:
     fold_error: float | Unknown
     interval_error: float | Unknown
     log_evidence: float
+    misfit: float  # RSS of the sizes' means around the form's best shape
     noise: Noise  # around the form's best shape, with one observation of NOISE
     ahead: float  # log rate at twice the largest size, to within a step or two
 
@@ -91,7 +108,8 @@ def folds(form: str, evidence: Evidence) -> Folds:
     scale = np.cumsum(evidence.weights * free, axis=1) / weights
     # By the parallel axis theorem; rows are shapes, columns how many sizes were seen.
     rss = np.maximum(np.cumsum(evidence.weights * free**2, axis=1) - weights * scale**2, 0.0)
-    log_evidence = _log_density(rss[:, -1] + _broken(evidence, gains, free, scale), evidence, seen=count)
+    misfit = float(rss[:, -1].min())
+    log_evidence = _log_density(rss[:, -1] + _broken(evidence, gains, scale), evidence, seen=count)
     log_evidence -= _log_density(rss[:, min(1, count - 1)], evidence, seen=min(2, count))
     noise = noise_of(
         evidence, float(rss[:, -1].min()) + evidence.scatter, parameters=PARAMETERS[form], prior=1.0
@@ -102,10 +120,10 @@ def folds(form: str, evidence: Evidence) -> Folds:
     ahead = float(scale[best, -1] + evidence.log_rates[0] - gains[best, 0] + twice[0])
     if count < 3:
         unknown = Unknown(f"needs at least three saturated sizes to leave one out, there are {count}")
-        return Folds(unknown, unknown, log_evidence, noise, ahead)
+        return Folds(unknown, unknown, log_evidence, misfit, noise, ahead)
     errors, outside = _held_out(grid, free, scale, rss, weights, evidence, noise)
     fold_error, interval_error = float(np.sqrt(np.mean(np.expm1(errors) ** 2))), float(np.mean(outside))
-    return Folds(fold_error, interval_error, log_evidence, noise, ahead)
+    return Folds(fold_error, interval_error, log_evidence, misfit, noise, ahead)
 
 
 def _all_shapes(form: str, span: float) -> Array:
@@ -118,7 +136,7 @@ def _all_shapes(form: str, span: float) -> Array:
     return np.stack([np.repeat(u, len(share)), np.tile(share, len(u))], axis=1)
 
 
-def _broken(evidence: Evidence, gains: Array, free: Array, scale: Array) -> Array:
+def _broken(evidence: Evidence, gains: Array, scale: Array) -> Array:
     """What the bounds add to RSS at the scale of the estimates; 0 where none is broken."""
     count = len(evidence.sizes)
     if not len(evidence.bound_sizes):
@@ -174,6 +192,44 @@ A share of the interval's width instead would name a form just when its errors h
 _SURELY_APART = 0.05  # more than SAME and twice the coarseness of `Folds.ahead`
 
 
+REPEATS = 4.0
+"""Runs' worth of NOISE in the estimate of the noise that a misfit is compared with, once there are repeats.
+Judgement: as many as it takes to tell 3 % from 6 %."""
+REFUSED, DOUBTED = 1.645, 0.842
+"""Quantiles of the normal distribution for 5 % and 20 %: of residuals so large by chance, at which a form is
+refused, and not believed alone. Judgement."""
+
+
+def fits(misfit: float, evidence: Evidence, *, parameters: int, z: float = REFUSED) -> bool:
+    """Whether these residuals are no more than noise, by the F test (Paulson 1942)."""
+    degrees = len(evidence.sizes) - parameters
+    if degrees <= 0:
+        return True
+    a, b = 2.0 / (9.0 * degrees), 2.0 / (9.0 * repeats_of(evidence))
+    root = math.sqrt((1.0 - b) ** 2 * a + (1.0 - a) ** 2 * b - a * b * z**2)
+    limit = ((1.0 - a) * (1.0 - b) + z * root) / ((1.0 - b) ** 2 - b * z**2)
+    return misfit / degrees <= limit**3 * pure_variance(evidence)
+
+
+def has_repeats(evidence: Evidence) -> bool:
+    """Whether the noise is known, by repeated runs or as it is given."""
+    return evidence.errors_known or float(evidence.runs.max()) > 1.0
+
+
+def repeats_of(evidence: Evidence) -> float:
+    """Degrees of freedom of the noise: of repeated runs, or infinite where it is given or assumed."""
+    if evidence.errors_known or not has_repeats(evidence):
+        return 1e6
+    return REPEATS + float(evidence.runs.sum()) - len(evidence.sizes)
+
+
+def pure_variance(evidence: Evidence) -> float:
+    """Variance of one run of weight 1, whatever the curve."""
+    if evidence.errors_known or not has_repeats(evidence):
+        return NOISE**2 + evidence.conflict
+    return (REPEATS * NOISE**2 + evidence.scatter) / repeats_of(evidence) + evidence.conflict
+
+
 @dataclass(frozen=True)
 class Choice:
     """The named form, the weight of each form, the forms that are spanned, and their shared noise."""
@@ -183,11 +239,30 @@ class Choice:
     weights: Mapping[str, float]  # sum to 1
     spanned: tuple[str, ...]
     noise: Noise | None  # None: the form's own
+    fits: bool = True
+    doubted: bool = False
+    open_above: bool = False
 
 
 def choose(forms: tuple[str, ...], evidence: Evidence) -> Choice:
     """Score the forms on held-out sizes, and keep those that cannot be distinguished."""
     scores = {f: folds(f, evidence) for f in forms}
+    choice = _chosen_among(forms, scores, evidence)
+    fitting = tuple(f for f in forms if fits(scores[f].misfit, evidence, parameters=PARAMETERS[f]))
+    speaking = tuple(f for f in choice.spanned if f in fitting) or fitting
+    if not speaking:
+        return replace(choice, form=UNDETERMINED, fits=False)
+    if speaking != choice.spanned and has_repeats(evidence):  # without them the noise is assumed
+        equal = dict.fromkeys(speaking, 1.0 / len(speaking))
+        choice = Choice(UNDETERMINED, scores, equal, speaking, _shared(equal, scores))
+    believed = any(
+        fits(scores[f].misfit, evidence, parameters=PARAMETERS[f], z=DOUBTED) for f in choice.spanned
+    )
+    alone = believed and (has_repeats(evidence) or len(evidence.sizes) < LEAST_SIZES)
+    return replace(choice, doubted=len(forms) > 1 and not alone, open_above=len(forms) > 1 and not believed)
+
+
+def _chosen_among(forms: tuple[str, ...], scores: Mapping[str, Folds], evidence: Evidence) -> Choice:
     best = max(s.log_evidence for s in scores.values())
     behind = {f: best - s.log_evidence for f, s in scores.items()}
     plausible = [f for f in forms if behind[f] < math.log(ODDS)]
@@ -236,6 +311,7 @@ CONFIDENCE = 0.9
 DISAGREEMENT = 2.0
 """Plausible forms may differ by this factor outside the measured sizes. Judgement: within it the interval
 still tells where to probe; beyond it a decision would rest on the form that happened to be assumed."""
+_GRID = 33  # points of the curve without a form; judgement: a tenth apart over a factor of 32
 _USELESS = 10.0  # high/low; judgement: an interval this wide is a guess with a number on it
 
 
@@ -252,7 +328,6 @@ class Candidate:
     _noise: Noise | None = field(repr=False, compare=False)  # shared; None: its own
 
     def predict(self, scale_out: int) -> Interval | Unknown:
-        """Sustained rate by this form (90 % interval)."""
         slots = np.array([effective_slots(whole("scale_out", scale_out), self._tasks)])
         if len(self._evidence.sizes) < 2:
             return Unknown(f"one saturated size cannot show how a {self.form} curve rises")
@@ -275,6 +350,10 @@ class CapacityModel:
     tasks: int | None
     _evidence: Evidence = field(repr=False, compare=False)
     _spanned: tuple[str, ...] = field(repr=False, compare=False)
+    fits: bool = True
+    """Whether one of the forms passes the test of lack of fit."""
+    _doubted: bool = field(default=False, repr=False, compare=False)
+    _open_above: bool = field(default=False, repr=False, compare=False)
     _answers: dict[float, Interval | Unknown] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -301,14 +380,23 @@ class CapacityModel:
             )
             for f, s in choice.scores.items()
         }
-        return cls(choice.form, MappingProxyType(candidates), measurements, tasks, evidence, choice.spanned)
+        return cls(
+            choice.form,
+            MappingProxyType(candidates),
+            measurements,
+            tasks,
+            evidence,
+            choice.spanned,
+            choice.fits,
+            choice.doubted,
+            choice.open_above,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_json, (self.to_json(),)
 
     @property
     def saturated_at(self) -> tuple[int, ...]:
-        """The scale-outs at which a run was saturated."""
         return self._evidence.scale_outs
 
     def predict(self, scale_out: int | Unknown) -> Interval | Unknown:
@@ -316,7 +404,6 @@ class CapacityModel:
         return self.predict_many([scale_out])[0]
 
     def predict_many(self, scale_outs: Sequence[int | Unknown]) -> tuple[Interval | Unknown, ...]:
-        """The same for many scale-outs in one pass."""
         given = [s if isinstance(s, Unknown) else whole("scale_out", s) for s in scale_outs]
         wanted = {s: effective_slots(s, self.tasks) for s in given if isinstance(s, int)}
         new = sorted({x for x in wanted.values() if x not in self._answers})
@@ -334,10 +421,25 @@ class CapacityModel:
         counted = [self.candidates[f] for f in self._spanned]
         logs = np.array([c._curve.log_rates(slots) for c in counted])
         shares = np.array([c.plausibility for c in counted])
-        mid = (shares[:, None] * logs[:, 1]).sum(
-            axis=0
-        )  # a product's sums would depend on how many are asked
+        # A product's sums would depend on how many are asked.
+        mid = (shares[:, None] * logs[:, 1]).sum(axis=0)
         low, high = logs[:, 0].min(axis=0), logs[:, 2].max(axis=0)
+        if self.fits:
+            low, high = self._no_narrower_than_the_data(slots, low, high)
+        if not self.fits or self._doubted:
+            by_curve = np.array([np.interp(np.log(slots), self._curve[0], row) for row in self._curve[1:]])
+            within = (slots >= self._evidence.sizes[0]) & (slots <= self._evidence.sizes[-1])
+            if not self.fits:
+                # Without repeats the odd one out may also be a probe that is off.
+                mid = by_curve[1] if has_repeats(self._evidence) else 0.5 * (mid + by_curve[1])
+            if not self.fits and has_repeats(self._evidence):
+                low, high = by_curve[0], by_curve[2]
+            else:
+                low = np.where(within, np.minimum(low, by_curve[0]), low)
+                high = np.where(within, np.maximum(high, by_curve[2]), high)
+        if self._open_above:  # it may have reached its ceiling
+            level = float(self._evidence.log_rates[-1]) - float(self._own_half[-1])
+            low = np.where(slots > self._evidence.sizes[-1], np.minimum(low, level), low)
         answers: list[Interval | Unknown] = []
         for i, x in enumerate(slots):
             refused = self._refused(counted, float(x), logs[:, 1, i], float(high[i] - low[i]))
@@ -356,6 +458,17 @@ class CapacityModel:
             )
         measured = f"measured at {', '.join(map(str, self._evidence.scale_outs))}"
         remedy = f"probe at or near {slots:.3g} {'executors' if self.tasks is None else 'busy slots'}"
+        if not self.fits:
+            return Unknown(
+                f"capacity at {slots:.3g} is open: no form fits what was {measured}, so nothing is known "
+                f"beyond; {remedy}"
+            )
+        logs = self._evidence.log_rates
+        if slots > largest and len(self.candidates) > 1 and logs[-1] <= logs[-2]:
+            return Unknown(
+                f"capacity at {slots:.3g} is open: {measured}, and it no longer rises there, so it may fall "
+                f"beyond; {remedy}"
+            )
         if float(np.ptp(mids)) > math.log(DISAGREEMENT):
             rates = ", ".join(f"{c.form} {math.exp(mid):.4g}" for c, mid in zip(counted, mids, strict=True))
             return Unknown(
@@ -368,6 +481,52 @@ class CapacityModel:
                 f"{math.exp(width):.2g} apart; {remedy}"
             )
         return None
+
+    @cached_property
+    def _curve(self) -> tuple[Array, Array, Array, Array]:
+        """Log slots, and the low, mid and high log rates there of the curve without a form."""
+        evidence = self._evidence
+        ends = float(evidence.sizes[0]), float(evidence.sizes[-1])
+        slots = np.unique(np.concatenate([np.geomspace(*ends, _GRID), evidence.sizes]).clip(*ends))
+        noise = math.sqrt(pure_variance(evidence))
+        centre = math.exp(float(np.mean(np.log(evidence.sizes))))
+        seen = []
+        for m in self.measurements:
+            if m.throughput_rps > 0.0:
+                x = effective_slots(m.scale_out, self.tasks)
+                error = (m.standard_error_rps or 0.0) / m.throughput_rps
+                grown = noise * (x / centre) ** evidence.growth if evidence.growth else 0.0
+                seen.append(Seen(x, m.throughput_rps, m.sustained, relative_error=max(error, grown)))
+        seen.sort(key=lambda one: (one.scale_out, one.sustained, one.rps, one.relative_error))
+        found = fit_curve(slots.tolist(), seen, noise=noise, drift=0.0)
+        half = quantile_95(repeats_of(evidence)) * found.log_deviation
+        low, mid, high = found.log_mean - half, found.log_mean, found.log_mean + half
+        low, high = _bent_between(np.log(slots), low, high, np.log(evidence.sizes))
+        if bool((np.maximum.accumulate(low) <= np.minimum.accumulate(high[::-1])[::-1]).all()):
+            low, high = _held_rising(np.log(slots), low, high, np.log(evidence.sizes))
+            mid = np.clip(np.maximum.accumulate(mid), low, high)
+        return np.log(slots), low, mid, high
+
+    @property
+    def _own_half(self) -> Array:
+        """Half-width of each size's own interval, in logs."""
+        evidence = self._evidence
+        half: Array = quantile_95(repeats_of(evidence)) * np.sqrt(pure_variance(evidence) / evidence.weights)
+        return half
+
+    def _no_narrower_than_the_data(self, slots: Array, low: Array, high: Array) -> tuple[Array, Array]:
+        """Where the interval of a size's own mean lies outside of the forms', it is taken in."""
+        evidence = self._evidence
+        counted = [self.candidates[f] for f in self._spanned]
+        logs = np.array([c._curve.log_rates(evidence.sizes) for c in counted])
+        own = self._own_half
+        below = evidence.log_rates + own < logs[:, 0].min(axis=0)
+        above = evidence.log_rates - own > logs[:, 2].max(axis=0)
+        for x, y, half in zip(evidence.sizes[below], evidence.log_rates[below], own[below], strict=True):
+            low = np.where(slots <= x, np.minimum(low, y - half), low)
+        for x, y, half in zip(evidence.sizes[above], evidence.log_rates[above], own[above], strict=True):
+            high = np.where(slots >= x, np.maximum(high, y + half), high)
+        return low, high
 
     def _at_one_size(self, slots: float) -> Interval | Unknown:
         evidence = self._evidence
@@ -422,6 +581,31 @@ class CapacityModel:
         )
 
 
+def _held_rising(x: Array, low: Array, high: Array, measured: Array) -> tuple[Array, Array]:
+    """An interval that never falls. At measured sizes it is widened for that, as of several ends on a level
+    stretch the extreme one is off by chance; between them it keeps within its neighbours."""
+    at = np.searchsorted(x, measured - 1e-9)
+    lows, highs = np.minimum.accumulate(low[at][::-1])[::-1], np.maximum.accumulate(high[at])
+    left = np.searchsorted(measured, x + 1e-9) - 1
+    right = np.searchsorted(measured, x - 1e-9)
+    low, high = np.clip(low, lows[left], lows[right]), np.clip(high, highs[left], highs[right])
+    return np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+
+
+def _bent_between(x: Array, low: Array, high: Array, measured: Array) -> tuple[Array, Array]:
+    """The interval opened between measured sizes to any curve that rises there, and no faster than the slots.
+
+    A ceiling may begin anywhere between two of them.
+    """
+    at = np.searchsorted(x, measured - 1e-9)
+    left = np.clip(np.searchsorted(measured, x + 1e-9) - 1, 0, len(measured) - 2)
+    before, after = at[left], at[left + 1]
+    least = np.maximum(np.minimum(low[before], low[after]), low[after] + x - x[after])
+    most = np.minimum(np.maximum(high[before], high[after]), high[before] + x - x[before])
+    inside = (x > x[before] + 1e-9) & (x < x[after] - 1e-9)
+    return np.where(inside, np.minimum(low, least), low), np.where(inside, np.maximum(high, most), high)
+
+
 def _interval(low: float, mid: float, high: float) -> Interval:
     return Interval(math.exp(low), math.exp(mid), math.exp(high), CONFIDENCE)
 
@@ -429,8 +613,8 @@ def _interval(low: float, mid: float, high: float) -> Interval:
 def _chosen(forms: Iterable[str] | None) -> tuple[str, ...]:
     if forms is None:
         return FORMS
-    given = [forms] if isinstance(forms, str) else list(forms)
-    unknown = [f for f in given if f not in FORMS]
+    given = list(forms) if isinstance(forms, Iterable) and not isinstance(forms, str) else [forms]
+    unknown = [f for f in given if not isinstance(f, str) or f not in FORMS]
     if unknown or not given:
         raise Misuse("forms", f"must be some of {', '.join(FORMS)}, got {given!r}")
     return tuple(f for f in FORMS if f in given)

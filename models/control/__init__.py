@@ -6,9 +6,21 @@ an ordered change is reported to the state with `begun`, `refused` and `withdraw
 """
 
 from .changes import begun, refused, withdrawn
-from .deciding import Decider, Decision, Models, Situation
-from .settings import Settings
-from .state import Blackout, Directives, Drill, Injected, Pause, Pin, State
+from .state import (
+    Blackout,
+    Decider,
+    Decision,
+    Directives,
+    Drill,
+    Injected,
+    Models,
+    Pause,
+    Pin,
+    Settings,
+    Situation,
+    State,
+    predicted,
+)
 from .step import lost_our_size, start, step
 
 __all__ = [
@@ -18,6 +30,7 @@ __all__ = [
     "refused",
     "withdrawn",
     "lost_our_size",
+    "predicted",
     "Settings",
     "State",
     "Models",

@@ -1,4 +1,4 @@
-"""Our changes of the size: ordered, begun late, refused or withdrawn, then verified or rolled back.
+"""Changes of the size that control has ordered: their begin, refusal, withdrawal, verification, rollback.
 
     took effect   declared size and live executors equal the target within take_effect_s; it is still declared
     healthy       something was committed since, and
@@ -27,7 +27,7 @@ from .. import arguments
 from ..quantities import RESCALE_KINDS, Alarm, Instruction, Origin, Scale, Unknown, executors
 from .evidence import Seen, capacity_mid, lag_rises
 from .recovering import begin
-from .state import NO_COMMIT, Change, Incident, Quarantine, State
+from .state import NO_COMMIT, Change, Incident, Quarantine, Settings, State
 
 
 def begun(state: State, *, at_s: float) -> State:
@@ -134,7 +134,7 @@ def verify(state: State, seen: Seen) -> Followed:
 
 
 def _lost(state: State, seen: Seen, change: Change) -> Followed:
-    """The size was there and is not any more, before it was verified: is it the size that the job dies of?"""
+    """The size was lost before it was verified; a size that we decided on is taken to be the cause."""
     if change.origin in ROLLED_BACK:
         return _fail(state, seen, change, f"the job went back to {executors(seen.scale_out)}")
     return replace(state, change=None), ()  # what was ordered or verified before is ordered again
@@ -171,10 +171,13 @@ def _expected_rps(state: State, before: int, to: int) -> float | Unknown:
     return high if isinstance(high, Unknown) else high - low
 
 
+def patience_s(settings: Settings) -> float:
+    """How long a change that is in effect may take until the job is seen to be healthy with it."""
+    return max(settings.promise.target_s, 2.0 * settings.settle_s)
+
+
 def _judge_health(state: State, seen: Seen, change: Change) -> Followed:
-    settings = state.settings
-    patience_s = max(settings.promise.target_s, 2.0 * settings.settle_s)
-    overdue = seen.now - change.took_effect_at_s >= patience_s
+    overdue = seen.now - change.took_effect_at_s >= patience_s(state.settings)
     if not _works(seen, change):
         return _fail(state, seen, change, "nothing was committed since") if overdue else (state, ())
     if seen.caught_up or change.origin not in ROLLED_BACK:
@@ -197,7 +200,7 @@ def _works(seen: Seen, change: Change) -> bool:
 
 
 def _judge_help(state: State, seen: Seen, change: Change, *, overdue: bool) -> Followed:
-    """After growing, still behind: has throughput risen by a fair share of what was expected?"""
+    """After growing, still behind: judge whether throughput rose by a fair share of what was expected."""
     throughput, before = seen.observation.throughput_rps, change.throughput_rps
     if isinstance(throughput, Unknown) or isinstance(before, Unknown):
         return (_succeed(state, seen, change) if overdue else state), ()
@@ -213,12 +216,12 @@ def _judge_help(state: State, seen: Seen, change: Change, *, overdue: bool) -> F
         return state, ()
     gain = change.saturated_records / change.saturated_s - before
     if gain < -NOISE * before:
-        return _fail(state, seen, change, f"throughput fell by {-gain:.0f} records/s")
+        return _fail(state, seen, change, f"throughput fell by {-gain:,.0f} records/s")
     expected = change.expected_rps
     if isinstance(expected, Unknown) or gain >= state.settings.effective_share * expected:
         return _succeed(state, seen, change), ()
     problem = (
-        f"not scalable: {change.before} → {executors(change.to)} brought {gain:+.0f} of the {expected:.0f} "
+        f"not scalable: {change.before} → {executors(change.to)} brought {gain:+,.0f} of the {expected:,.0f} "
         "records/s expected; look for a hot partition, a slow sink or too few partitions"
     )
     return _fail(state, seen, change, problem, works=change.before)

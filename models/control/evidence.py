@@ -20,15 +20,14 @@ from typing import Literal
 
 from .. import arguments
 from ..observation import Observation
-from ..optimise.engine import sustained
+from ..optimise.question import sustained
 from ..quantities import Instruction, Interval, Learn, Measurement, Unknown
-from .settings import Settings
-from .state import Sample, State, Stretch
+from ..recovery import recovery_band_s
+from .state import Sample, Settings, State, Stretch
 
 CLOCK_SKEW_S = 5.0  # two machines kept by NTP differ by far less (judgement)
 ARRIVAL_WINDOW_S = 300.0  # judgement
 BAND_WINDOW_S = 600.0  # ten ticks at the default interval (judgement)
-BAND_SHARE = 1.25  # what drills use for the same band
 RISE_S = 60.0  # six batches of 10 s (judgement)
 KEPT_SAMPLES = 4  # at least; older ones only while the band or the arrival rate looks at them
 NEEDED = ("scale_out", "arrival_rps", "lag_records")
@@ -60,17 +59,16 @@ class Seen:
 
     @property
     def behind(self) -> bool:
-        """Is lag known to be above its band?"""
         return not isinstance(self.lag_s, Unknown) and self.lag_s > self.band_s
 
     @property
     def caught_up(self) -> bool:
-        """Is lag known to be within its band? Unknown lag is neither behind nor caught up."""
+        """Whether lag is known to be in its band; unknown lag is neither behind nor caught up."""
         return not isinstance(self.lag_s, Unknown) and self.lag_s <= self.band_s
 
     @property
     def idle(self) -> bool:
-        """Nothing to do? Spark commits nothing then; a few offsets that are no records may remain as lag."""
+        """Nothing to do: Spark commits nothing then; a few offsets that are no records may remain as lag."""
         o = self.observation
         if isinstance(o.lag_records, Unknown):
             return False
@@ -78,7 +76,7 @@ class Seen:
 
     @property
     def committing(self) -> bool | Unknown:
-        """Has the job got anything done since the last tick?"""
+        """Whether anything was processed since the last tick."""
         commit, throughput = self.observation.last_commit_at_s, self.observation.throughput_rps
         if not isinstance(commit, Unknown) and not isinstance(self.previous, Unknown):
             before = self.previous.commit_at_s
@@ -89,7 +87,7 @@ class Seen:
 
 
 def collect(state: State, observation: Observation, now: float) -> Seen:
-    """Judge one observation: is it new, is it fresh, what is missing, how far behind is the job?"""
+    """One observation judged: whether it is new and fresh, what is missing, and how far behind the job is."""
     _check(observation)
     previous = state.history[-1] if state.history else Unknown("this is the first tick")
     missing = tuple(
@@ -112,11 +110,6 @@ def remember(state: State, seen: Seen) -> State:
     """The state with this tick in its history."""
     o = seen.observation
     state = replace(state, stepped_at_s=seen.now)
-    lost = seen.unusable or seen.missing
-    if not lost:
-        state = replace(state, missing_since_s=float("inf"))
-    elif state.missing_since_s == float("inf"):
-        state = replace(state, missing_since_s=seen.now)
     if seen.unusable:
         return state
     if seen.idle:
@@ -158,7 +151,7 @@ def capacity_mid(settings: Settings, scale_out: int) -> float | Unknown:
 
 
 def lag_rises(state: State, seen: Seen) -> bool:
-    """Has lag grown, over two intervals and a minute at least, to its largest, by more than a trigger?"""
+    """Whether lag is the largest of two intervals (at least a minute) and grew by more than a trigger."""
     if isinstance(seen.lag_s, Unknown):
         return False
     since_s = seen.observation.at_s - max(2.0 * state.settings.interval_s, RISE_S) - CLOCK_SKEW_S
@@ -196,14 +189,15 @@ def _lag_s(state: State, observation: Observation) -> float | Unknown:
     size = observation.scale_out
     capacity = size if isinstance(size, Unknown) else capacity_mid(state.settings, size)
     if isinstance(capacity, Unknown) or capacity <= 0.0:
-        return Unknown(f"{lag:.0f} records wait, but there is neither an arrival rate nor a capacity")
+        return Unknown(f"{lag:,.0f} records wait, but there is neither an arrival rate nor a capacity")
     return lag / capacity
 
 
 def _band_s(state: State, at_s: float) -> float:
     healthy = [s.lag_s for s in state.history if s.healthy and s.at_s >= at_s - BAND_WINDOW_S]
     widest = max((lag for lag in healthy if not isinstance(lag, Unknown)), default=0.0)
-    return min(max(BAND_SHARE * widest, 2.0 * state.settings.trigger_s), state.settings.lag_bound_s)
+    settings = state.settings
+    return float(recovery_band_s(widest, trigger_s=settings.trigger_s, longest_s=settings.lag_bound_s))
 
 
 def _check(observation: Observation) -> None:

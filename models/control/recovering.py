@@ -1,10 +1,13 @@
 """Failures and recoveries: noticed by their symptoms, followed until the lag is back in its band.
 
-A failure shows as a new run id (driver_kill), as fewer executors alive than before (executor_kill), or as a
-gap between commits beyond its bound while there is work (driver_freeze when the driver no longer says how
-many executors it has, executor_freeze otherwise). A failure that we injected is noticed at once and keeps its
-own name. A size that changes without us is a rescale: live_out or live_in, restart_out or restart_in with a
-new run id. For an attached job a change of `executors` is no event: it was declared at some later time.
+The samples between two ticks show most failures, with their time (`Symptoms`): an executor that was lost, a
+driver that died or fell silent first, brokers that did not answer while nothing was committed. An executor
+whose loss comes long after the last commit was frozen before: Spark had to wait for its time-out. Otherwise a
+tick shows them: another run id or a driver that is gone (driver_kill), fewer executors alive than before
+(executor_kill), or a gap between commits beyond its bound while there is work (driver_freeze when the driver
+no longer says how many executors it has, executor_freeze otherwise). A failure that we injected keeps its own
+name. A size that changes without us is a rescale: live_out or live_in, restart_out or restart_in with a new
+run id. For an attached job a change of `executors` is no event: it was declared at some later time.
 
     bound of the gap = longest_commit_gap_s + the seconds of work that waited when the last batch began
 
@@ -20,15 +23,17 @@ ticks between which lag came back into its band. These are accurate to a part of
 several times a second and measure the same things by the second.
 
 Without input Spark commits nothing: a job with all of its executors has then recovered at an unknown moment.
-Nothing is learnt from that, nor from a recovery during which the job was not observed.
+Nothing is learnt from that, from failures that overlap with each other or with a change of ours, nor from a
+time in which Headroom itself did not watch the job.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ..observation import Symptoms
 from ..quantities import (
     EVENT_KINDS,
     RESCALE_KINDS,
@@ -41,8 +46,11 @@ from ..quantities import (
 )
 from ..recovery import recovered_at
 from .evidence import Seen, capacity_mid
-from .state import Change, Incident, Sample, State
+from .state import NO_COMMIT, NO_RUN, Change, Incident, Sample, State
 
+DRIVER_KINDS = ("driver_kill", "driver_freeze")
+LOSE_EXECUTORS = ("executor_freeze", "node_loss", "network_partition", "pod_failure", "memory_stress")
+FROZEN_S = 10.0  # judgement: Spark sees a killed process at once; a time-out is longer than this
 STANDSTILL = "standstill"  # no kind of failure: it is never learnt
 INJECTED_WITHIN_S = 600.0  # a failure injected earlier than this has shown itself before (judgement)
 
@@ -51,27 +59,31 @@ def notice_failure(state: State, seen: Seen) -> State:
     """The state with a failure begun, or with the recovery under way marked as spoilt by a second one."""
     if seen.unusable or isinstance(seen.previous, Unknown):
         return state
-    found = _what_failed(state, seen, seen.previous)
-    if found is None:
+    started_at_s, incident = state.directives.started_at_s, state.recovering
+    if incident is not None and incident.failed_at_s <= started_at_s <= seen.now:
+        state = _with_spoilt(state, "the job was started by an order meanwhile")
+    state, failure = _what_failed(state, seen, seen.previous)
+    if failure is None:
         return state
-    kind, why = found
-    at_s = failed_at_s(state, seen, kind)
+    kind, why = failure.kind, failure.why
+    at_s = failed_at_s(state, seen, kind) if math.isnan(failure.at_s) else failure.at_s
     injected = state.directives.injected
     if injected is not None and injected.kind in EVENT_KINDS and kind not in RESCALE_KINDS:
         since_s = max(at_s - INJECTED_WITHIN_S, state.settled_at_s)
         if since_s < injected.at_s <= seen.now:
             kind, at_s, why = injected.kind, injected.at_s, f"{why}; we injected {injected.kind}"
     incident = state.recovering
+    if at_s <= started_at_s:
+        return state
     if incident is None:
-        return begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=seen.previous.lag_s)
+        state = begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=seen.previous.lag_s)
+        return _with_spoilt(state, failure.spoilt)
     if incident.failed_at_s == at_s and incident.kind == kind:
         return state
     spoilt = f"{why} while it was still recovering from {incident.kind}"
     if incident.kind in RESCALE_KINDS and kind not in RESCALE_KINDS:
         state = begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=seen.previous.lag_s)
-        incident = state.recovering
-        assert incident is not None
-    return replace(state, recovering=replace(incident, spoilt=spoilt))
+    return _with_spoilt(state, spoilt)
 
 
 def short_of_executors(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
@@ -93,35 +105,124 @@ def short_of_executors(state: State, seen: Seen) -> tuple[State, tuple[Instructi
     )
 
 
-def _what_failed(state: State, seen: Seen, previous: Sample) -> tuple[str, str] | None:
+@dataclass(frozen=True)
+class Failure:
+    """What happened since the tick before."""
+
+    kind: str
+    why: str
+    at_s: float = math.nan
+    """NaN where the samples do not show it."""
+    spoilt: str = ""
+
+
+def _what_failed(state: State, seen: Seen, previous: Sample) -> tuple[State, Failure | None]:
+    """The first failure or rescale since the tick before that is no consequence of the one under way."""
     o, change, injected = seen.observation, state.change, state.directives.injected
-    restarted = _differs(previous.run_id, o.run_id)
-    if restarted and change is not None and _is_our_restart(state, change, previous):
-        return None
+    run = _known_run(state)
+    restarted = _differs(run, o.run_id)
+    if restarted and change is not None and _is_our_restart(state, change, run):
+        return state, None
     came_back_smaller = restarted and state.directives.foreign_edit is False
     resized = seen.sized and change is None and seen.scale_out != previous.scale_out
     if resized and not came_back_smaller and not state.settings.only_commits:
         kind = (
             f"{'restart' if restarted else 'live'}_{'out' if seen.scale_out > previous.scale_out else 'in'}"
         )
-        return kind, f"the size went from {previous.scale_out} to {executors(seen.scale_out)}"
-    if restarted:
-        return "driver_kill", f"the query runs anew (run {o.run_id}, before {previous.run_id})"
+        return state, Failure(kind, f"the size went from {previous.scale_out} to {executors(seen.scale_out)}")
+    if not state.settings.only_commits and not isinstance(o.symptoms, Unknown):
+        state, failures = _by_symptoms(state, seen, o.symptoms)
+        if failures:
+            first, *others = sorted(failures, key=lambda failure: failure.at_s)
+            more = f"{others[0].why} as well" if others else ""
+            return state, replace(first, spoilt=more)
+    incident = state.recovering
+    gone = isinstance(o.run_id, Unknown) and not isinstance(run, Unknown) and o.executors_alive == 0
+    if restarted or (gone and seen.sized and not _is_our_restart(state, change, run)):
+        if incident is not None and incident.kind in DRIVER_KINDS and incident.run_id == run:
+            return state, None
+        anew = f"the query runs anew (run {o.run_id}, before {run})"
+        return state, Failure("driver_kill", anew if restarted else f"the driver of run {run} has gone")
     if injected is not None and injected.kind in EVENT_KINDS and previous.at_s < injected.at_s <= o.at_s:
-        return injected.kind, "it was asked for"
+        return state, Failure(injected.kind, "it was asked for")
     if change is not None:
-        return None  # whether it works is judged by `changing`
-    if _fewer_alive(seen, previous):
-        return (
-            "executor_kill",
-            f"{o.executors_alive} of {executors(seen.scale_out, 'are')} alive",
-        )
-    still_down = state.recovering is not None and isinstance(state.recovering.first_commit_at_s, Unknown)
-    return None if still_down else _commit_gap(state, seen)
+        return state, None  # whether it works is judged by `changing`
+    if _fewer_alive(seen, previous) and not _ends_in_a_loss(incident):
+        why = f"{o.executors_alive} of {executors(seen.scale_out, 'are')} alive"
+        return state, Failure("executor_kill", why)
+    still_down = incident is not None and isinstance(incident.first_commit_at_s, Unknown)
+    return state, None if still_down else _commit_gap(state, seen)
 
 
-def _is_our_restart(state: State, change: Change, previous: Sample) -> bool:
-    return state.settings.path == "restart" and change.run_id == previous.run_id
+def _by_symptoms(state: State, seen: Seen, shown: Symptoms) -> tuple[State, list[Failure]]:
+    """The failures that the samples of this interval show, each once, and none of our own doing."""
+    change, incident, settings = state.change, state.recovering, state.settings
+    found: list[Failure] = []
+    for begin_s, end_s in shown.brokers_silent_s:
+        # A batch that had its records already may end meanwhile; one that begins cannot.
+        goes_on = begin_s + settings.trigger_s < _newest_commit_s(seen, until_s=end_s)
+        if not goes_on and not seen.idle:
+            why = f"the brokers did not answer for {end_s - begin_s:.0f} s, and nothing was committed"
+            found.append(Failure("broker_restart", why, begin_s))
+    silent_s = min((begin_s for begin_s, _ in shown.brokers_silent_s), default=math.inf)
+    for loss in shown.drivers_lost:
+        kind = "driver_freeze" if loss.silent_s >= FROZEN_S else "driver_kill"
+        if _is_our_restart(state, change, loss.run_id) or (found and loss.at_s >= silent_s):
+            continue
+        if incident is not None and incident.kind in DRIVER_KINDS and incident.run_id == loss.run_id:
+            if isinstance(incident.first_commit_at_s, Unknown) and incident.kind != "driver_freeze":
+                incident = replace(incident, kind=kind, failed_at_s=loss.at_s)
+                state = replace(state, recovering=incident)
+            continue
+        found.append(Failure(kind, f"the driver of run {loss.run_id} was lost", loss.at_s))
+    lost_at_s = sorted(shown.executors_lost_at_s)
+    if change is not None:
+        ours = max(0, change.before - change.to - change.lost)
+        state = replace(state, change=replace(change, lost=change.lost + len(lost_at_s)))
+        lost_at_s = lost_at_s[ours:]
+    if lost_at_s and not _ends_in_a_loss(incident):
+        stood_s = lost_at_s[0] - _newest_commit_s(seen, until_s=lost_at_s[0])
+        bound_s = settings.trigger_s + FROZEN_S + _batch_work_s(state, lost_at_s[0] - stood_s)
+        why = f"{executors(len(lost_at_s), 'were')} lost"
+        if not seen.idle and bound_s < stood_s < math.inf:
+            why = f"{why} after {stood_s:.0f} s without a commit"
+            found.append(Failure("executor_freeze", why, lost_at_s[0] - stood_s + settings.trigger_s / 2.0))
+        else:
+            found.append(Failure("executor_kill", why, lost_at_s[0]))
+    return state, found
+
+
+def _newest_commit_s(seen: Seen, *, until_s: float) -> float:
+    """The newest commit up to then, as far as the ticks know; -inf where they know none."""
+    known = [] if isinstance(seen.observation.commits_at_s, Unknown) else list(seen.observation.commits_at_s)
+    for one in (seen.observation.last_commit_at_s, getattr(seen.previous, "commit_at_s", NO_COMMIT)):
+        known += [] if isinstance(one, Unknown) else [one]
+    return max((at_s for at_s in known if at_s <= until_s), default=-math.inf)
+
+
+def _known_run(state: State) -> str | Unknown:
+    """The newest run of the query that a tick has read."""
+    runs = (sample.run_id for sample in reversed(state.history))
+    return next((run for run in runs if not isinstance(run, Unknown)), NO_RUN)
+
+
+def _ends_in_a_loss(incident: Incident | None) -> bool:
+    """Whether the failure under way ends with the loss of an executor, which is then no second failure."""
+    return (
+        incident is not None
+        and incident.kind in LOSE_EXECUTORS
+        and isinstance(incident.first_commit_at_s, Unknown)
+    )
+
+
+def _with_spoilt(state: State, why: str) -> State:
+    """Nothing can be learnt from the recovery under way; the first reason stays."""
+    assert state.recovering is not None
+    return replace(state, recovering=_spoilt(state.recovering, why))
+
+
+def _is_our_restart(state: State, change: Change | None, run: str | Unknown) -> bool:
+    return change is not None and state.settings.path == "restart" and change.run_id == run
 
 
 def _differs(before: str | Unknown, now: str | Unknown) -> bool:
@@ -132,11 +233,13 @@ def _fewer_alive(seen: Seen, previous: Sample) -> bool:
     alive, before = seen.observation.executors_alive, previous.executors_alive
     if isinstance(alive, Unknown) or not seen.sized:
         return False
+    if alive == 0 and isinstance(seen.observation.run_id, Unknown):
+        return False  # its driver is starting
     # A gap that Spark cannot fill (a full cluster) is one failure, not a new one at every tick.
     return alive < (seen.scale_out if isinstance(before, Unknown) else min(seen.scale_out, before))
 
 
-def _commit_gap(state: State, seen: Seen) -> tuple[str, str] | None:
+def _commit_gap(state: State, seen: Seen) -> Failure | None:
     o = seen.observation
     if isinstance(o.last_commit_at_s, Unknown) or isinstance(o.lag_records, Unknown) or seen.idle:
         return None
@@ -147,9 +250,10 @@ def _commit_gap(state: State, seen: Seen) -> tuple[str, str] | None:
     kind = "driver_freeze" if isinstance(o.executors_alive, Unknown) else "executor_freeze"
     if state.settings.only_commits:
         kind = STANDSTILL
-    return kind, (
+    return Failure(
+        kind,
         f"nothing was committed for {gap_s:.0f} s (bound {bound_s:.0f} s) "
-        f"while {o.lag_records:.0f} records wait"
+        f"while {o.lag_records:,.0f} records wait",
     )
 
 
@@ -175,8 +279,8 @@ def begin(
     previous, spoilt = seen.previous, ""
     if state.settings.only_commits:
         spoilt = "only its commits are seen: what failed is not known"
-    elif isinstance(previous, Unknown) or seen.now - previous.at_s > state.settings.longest_gap_s:
-        spoilt = "the job was not observed just before it"
+    elif unseen := _unseen(state, seen):
+        spoilt = f"{unseen} just before it"
     elif isinstance(lag_before_s, Unknown):
         spoilt = "the lag before it is unknown"
     elif lag_before_s > seen.band_s:
@@ -188,9 +292,25 @@ def begin(
         noticed_at_s=seen.observation.at_s,
         why=why,
         band_s=seen.band_s,
+        rate_rps=seen.observation.arrival_rps,
         spoilt=spoilt,
+        run_id=_known_run(state),
     )
     return replace(state, recovering=incident, stretch=None)
+
+
+def _unseen(state: State, seen: Seen) -> str:
+    """Why what happened since the tick before was not seen; empty if it was."""
+    o, previous, shown = seen.observation, seen.previous, seen.observation.symptoms
+    if isinstance(previous, Unknown):
+        return "the job was not observed"
+    if state.observed_at_s > previous.at_s:
+        return "its size was not known"
+    if isinstance(shown, Unknown):
+        away_s = o.at_s - previous.at_s
+        return f"the job was not observed for {away_s:.0f} s" if away_s > state.settings.longest_gap_s else ""
+    away_s = shown.watched_since_s - previous.at_s
+    return f"Headroom itself did not watch it for {away_s:.0f} s" if away_s > 0.0 else ""
 
 
 def failed_at_s(state: State, seen: Seen, kind: str) -> float:
@@ -226,10 +346,10 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     incident = state.recovering
     if incident is None or seen.unusable:
         return state, ()
-    at_s, away_s = seen.observation.at_s, _away_s(seen)
+    at_s = seen.observation.at_s
     incident = replace(incident, first_commit_at_s=_first_commit_at_s(state, seen, incident))
-    if away_s > state.settings.longest_gap_s:
-        incident = _spoilt(incident, f"the job was not observed for {away_s:.0f} s of it")
+    if at_s > incident.noticed_at_s and (unseen := _unseen(state, seen)):
+        incident = _spoilt(incident, unseen)
     if isinstance(incident.first_commit_at_s, Unknown) and seen.idle:
         incident = _spoilt(incident, "there was nothing to do: when it worked again cannot be seen")
         if _all_alive(seen) and state.change is None:
@@ -264,11 +384,6 @@ def _spoilt(incident: Incident, why: str) -> Incident:
     return replace(incident, spoilt=incident.spoilt or why)
 
 
-def _away_s(seen: Seen) -> float:
-    """Since the tick before."""
-    return 0.0 if isinstance(seen.previous, Unknown) else seen.observation.at_s - seen.previous.at_s
-
-
 def _all_alive(seen: Seen) -> bool:
     return seen.sized and seen.observation.executors_alive == seen.scale_out
 
@@ -288,12 +403,13 @@ def _learnt(incident: Incident, back_at_s: float) -> tuple[Instruction, ...]:
         failed_at_s=incident.failed_at_s,
         downtime_s=downtime_s,
         recovery_s=max(back_at_s - incident.failed_at_s, downtime_s),
+        rate_rps=None if isinstance(incident.rate_rps, Unknown) else incident.rate_rps,
     )
     return (Learn(event),)
 
 
 def _goes_on(state: State, seen: Seen) -> bool:
-    """Was something committed a moment ago?"""
+    """Whether something was committed within the last two triggers."""
     o = seen.observation
     fresh = (
         not isinstance(o.last_commit_at_s, Unknown)

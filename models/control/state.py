@@ -1,20 +1,331 @@
-"""Control's memory of one job between two ticks: plain values, written as JSON after every tick.
+"""Values that control works with: settings, directives, and its memory of one job between two ticks.
 
-Settings, models and directives are not part of it: they are handed in at every tick, so that a promoted model
-or an edited limit counts from the next tick on.
+The memory is plain values, written as JSON after every tick. Settings, models and directives are not part
+of it: they are handed in at every tick, so that a promoted model or an edited limit counts from the next on.
+
+Settings: `interval_s` is E, the time between two ticks. The defaults suit a live rescale that costs one slow
+batch; for a job that is restarted at every change, use longer windows and cool-downs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from ..codec import GIVEN
-from ..quantities import Origin, Unknown, executors, lasting
-from .deciding import Decided
-from .settings import Settings
+from .. import arguments, codec
+from ..observation import Observation
+from ..promise import Promise
+from ..quantities import FAILURE_KINDS, Interval, Misuse, Origin, Unknown, executors, lasting
+from ..recovery import HOLD_BATCHES, HOLD_S
+
+if TYPE_CHECKING:
+    from ..optimise import Prediction, Question
+    from ..optimise.question import Engine, KnowsDowntime, KnowsLatency
+    from ..workload import Forecast
+
+
+class PredictsCapacity(Protocol):
+    """Anything that knows the capacity of a scale-out."""
+
+    def predict(self, scale_out: int) -> Interval | Unknown: ...
+
+
+NO_CAPACITY = Unknown("there is no capacity model yet: profile the job")
+NO_DOWNTIME = Unknown("there is no downtime model yet: run a drill")
+NO_LATENCY = Unknown("there is no latency model yet: profile the job")
+NO_ENGINE = Unknown(
+    "the engine is not described yet: profiling learns how long a batch takes beside its records"
+)
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models in charge; each may be Unknown, and then what depends on it is held."""
+
+    capacity: PredictsCapacity | Unknown = NO_CAPACITY
+    downtime: KnowsDowntime | Unknown = NO_DOWNTIME
+    latency: KnowsLatency | Unknown = NO_LATENCY
+    engine: Engine | Unknown = NO_ENGINE
+    """How the job reads its input: a `models.optimise` BatchEngine or ContinuousEngine."""
+    version: str = "none"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the optimiser is asked about: one job, one moment, and the sizes that may be taken."""
+
+    settings: Settings
+    observation: Observation
+    current: int
+    candidates: tuple[int, ...]
+    stay_s: float = 3600.0  # as models.optimise: a daily load moves by an executor in about an hour
+    """Until the size is likely changed again."""
+
+
+class Decision(Protocol):
+    """What control reads of the optimiser's answer; all of it is kept for `headroom explain`."""
+
+    @property
+    def scale_out(self) -> int | Unknown: ...
+    @property
+    def feasible(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def alarm(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One answer of the optimiser as it is remembered: what `headroom explain` shows."""
+
+    at_s: float
+    current: int
+    scale_out: int | Unknown
+    smallest: int | Unknown
+    """The smallest feasible size; `scale_out` may be larger where a move would not pay or is too early."""
+    feasible: bool
+    reason: str
+    alarm: str
+    models_version: str
+    verdicts: tuple[Mapping[str, Any], ...]
+    """Every candidate with its numbers and excuses, as plain JSON."""
+
+
+def decided(decision: Decision, *, at_s: float, current: int, models_version: str) -> Decided:
+    """The answer in plain values."""
+    return Decided(
+        at_s=at_s,
+        current=current,
+        scale_out=decision.scale_out,
+        smallest=getattr(decision, "smallest_feasible", decision.scale_out),
+        feasible=bool(decision.feasible),
+        reason=decision.reason,
+        alarm=decision.alarm or "",
+        models_version=models_version,
+        verdicts=tuple(codec.readable(v) for v in getattr(decision, "verdicts", ())),
+    )
+
+
+Decider = Callable[[Situation], Decision]
+
+
+def by_optimise(situation: Situation) -> Decision:
+    """The smallest size that keeps the promise, by `models.optimise.decide`.
+
+    The promise has to hold until the next decision can have taken effect: failures are examined at moments up
+    to interval + effect, and the forecast has to reach `settings.horizon_s` = interval + effect + target.
+    """
+    from ..optimise import decide
+
+    return decide(_question(situation))
+
+
+def predicted(settings: Settings, observation: Observation) -> dict[str, Prediction | Unknown]:
+    """Per kind of failure of the job: the recovery if it happened now, whether or not anything is decided."""
+    from ..optimise import predictions
+
+    size = observation.scale_out
+    if isinstance(size, Unknown):
+        return dict.fromkeys(settings.failure_kinds, size)
+    now = Situation(settings=settings, observation=observation, current=size, candidates=(size,))
+    return predictions(_question(now))
+
+
+def _question(situation: Situation) -> Question:
+    from ..optimise import Question
+
+    settings, observation = situation.settings, situation.observation
+    models, current = settings.models, situation.current
+    capacity = models.capacity
+    asked = {*situation.candidates, current}
+    return Question(
+        candidates=situation.candidates,
+        current=current,
+        promise=settings.promise,
+        forecast=_long_enough(observation.forecast, settings.horizon_s),
+        observed_rps=observation.arrival_rps,
+        lag_records=observation.lag_records,
+        capacity={s: capacity if isinstance(capacity, Unknown) else capacity.predict(s) for s in asked},
+        downtime=models.downtime,
+        kinds=settings.failure_kinds,
+        moments_s=settings.interval_s + settings.effect_s,
+        engine=models.engine,
+        rescale=settings.path,
+        latency=models.latency,
+        latency_bound_ms=settings.latency_bound_ms,
+        stay_s=situation.stay_s,
+        seed=settings.seed,
+    )
+
+
+def _long_enough(forecast: Forecast | Unknown, horizon_s: float) -> Forecast | Unknown:
+    if isinstance(forecast, Unknown):
+        return forecast
+    reach_s = forecast.paths.shape[-1] * forecast.step_s
+    if reach_s < horizon_s * (1 - 1e-9):
+        return Unknown(
+            f"the forecast reaches {reach_s:.0f} s but {horizon_s:.0f} s are needed (interval + effect + "
+            "target): fit it with that horizon"
+        )
+    return forecast
+
+
+Mode = Literal["observe", "recommend", "apply"]
+Path = Literal["live", "restart"]
+
+
+NO_MODELS = Models()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One job's promise, bounds, limits and models."""
+
+    promise: Promise
+    max_scale_out: int
+    min_scale_out: int = 1
+    candidates: tuple[int, ...] = ()
+    """The aligned scale-outs; empty means every one within the bounds."""
+    mode: Mode = "recommend"
+    path: Path = "live"
+    only_commits: bool = False
+    """An attached job shows its commits only: neither the kind of a failure nor the time and way of a change
+    of its size is known. Recoveries are followed, but nothing is learnt from them."""
+    interval_s: float = 60.0  # Daedalus' loop
+    models: Models = NO_MODELS
+    decide: Decider = by_optimise
+    failure_kinds: tuple[str, ...] = ("executor_kill", "driver_kill")
+    latency_bound_ms: float | None = None
+    seed: int = 0
+
+    # When what was read is too old, or too little
+    stale_after_s: float = 120.0  # two intervals: one may be lost (judgement)
+    missing_for_s: float = (
+        300.0  # as long as HPA looks back before it shrinks; a broker restart is over by then
+    )
+
+    # How much, how often
+    max_step_out: int | None = None
+    max_step_in: int | None = None
+    max_share_in: float = 0.6  # of the executors at once: Flink's scale-down.max-factor
+    cooldown_out_s: float = 60.0  # one interval, so that every change is seen before the next (judgement)
+    cooldown_in_s: float = 600.0  # Daedalus' "young rescale"
+    scale_in_window_s: float = 1800.0
+    # Half of Flink's scale-down.interval of 1 h (20 rescales a day came of 15 min there, FLINK-36018);
+    # half, because a live rescale costs one slow batch and no restart (judgement).
+
+    # Failures
+    trigger_s: float = 10.0
+    """The trigger interval of the job, or its median batch: the lag of a healthy job moves by this much."""
+    commit_gap_s: float | None = None
+    """Longest healthy time between two commits; default the longer of 60 s and six triggers (judgement)."""
+    max_lag_s: float | None = None
+    """Lag, in seconds of input, that endangers the promise without any failure; default target/2."""
+    hold_s: float | None = None
+    """How long lag stays in its band before a recovery is over; default max(3 triggers, 15 s)."""
+    give_up_s: float | None = None
+    """A longer recovery is recorded as inf; default the longer of 3 targets and 900 s (judgement)."""
+
+    # After a change
+    effect_s: float = 30.0
+    """Until a change usually works: executors came after 4–12 s, their first batch took 8–10 (measured)."""
+    take_effect_s: float = (
+        180.0  # Daedalus' grace; live executors register in 4-10 s, pods may wait for a node
+    )
+    settle_s: float = 60.0  # the first batch after growing ran at a quarter of its speed for 10 s (measured)
+    effective_share: float = 0.1  # of the expected gain: Flink's effectiveness threshold
+    quarantine_s: float = 1800.0  # doubled with every repetition, up to a day (judgement)
+
+    # What the live job teaches
+    busy_share: float = 0.5  # a hottest worker below this is waiting for something else (judgement)
+    steady_s: float = 600.0  # ten batches of 60 s at least (judgement)
+    saturated_s: float = 180.0  # three intervals: the fewest that give a standard error
+    learn_every_s: float = 1800.0  # at most 48 measurements of each sort a day (judgement)
+    alarm_every_s: float = 1800.0  # Flink's scaling.event.interval
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.promise, Promise):
+            raise Misuse("promise", f"must be a Promise(target_s, confidence), got {self.promise!r}")
+        arguments.whole("min_scale_out", self.min_scale_out)
+        arguments.whole("max_scale_out", self.max_scale_out, at_least=self.min_scale_out)
+        for name, accepted in (("mode", ("observe", "recommend", "apply")), ("path", ("live", "restart"))):
+            if getattr(self, name) not in accepted:
+                raise Misuse(name, f"must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
+        for candidate in self.candidates:
+            arguments.whole("candidates", candidate)
+        if not self.sizes:
+            raise Misuse(
+                "candidates",
+                f"none of {list(self.candidates)} lies within {self.min_scale_out}…{self.max_scale_out}",
+            )
+        if not self.failure_kinds:
+            raise Misuse("failure_kinds", "must name at least one kind of failure")
+        for kind in self.failure_kinds:
+            if kind not in FAILURE_KINDS:
+                raise Misuse("failure_kinds", f"must be among {', '.join(FAILURE_KINDS)}, got {kind!r}")
+        for name in ("interval_s", "stale_after_s", "trigger_s", "take_effect_s", "steady_s", "saturated_s"):
+            arguments.number(name, getattr(self, name), above=0.0)
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) is not None:
+                arguments.number(name, getattr(self, name), at_least=0.0)
+        for name in ("max_step_out", "max_step_in"):
+            if getattr(self, name) is not None:
+                arguments.whole(name, getattr(self, name))
+        arguments.number("max_share_in", self.max_share_in, above=0.0, at_most=1.0)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        inside = range(self.min_scale_out, self.max_scale_out + 1)
+        return tuple(s for s in sorted(set(self.candidates or inside)) if s in inside)
+
+    @property
+    def horizon_s(self) -> float:
+        """How far a forecast has to reach for a decision."""
+        return self.interval_s + self.effect_s + self.promise.target_s
+
+    @property
+    def longest_commit_gap_s(self) -> float:
+        return max(60.0, 6.0 * self.trigger_s) if self.commit_gap_s is None else self.commit_gap_s
+
+    @property
+    def lag_bound_s(self) -> float:
+        return self.promise.target_s / 2.0 if self.max_lag_s is None else self.max_lag_s
+
+    @property
+    def recovered_after_s(self) -> float:
+        return max(HOLD_BATCHES * self.trigger_s, HOLD_S) if self.hold_s is None else self.hold_s
+
+    @property
+    def longest_recovery_s(self) -> float:
+        return max(3.0 * self.promise.target_s, 900.0) if self.give_up_s is None else self.give_up_s
+
+    @property
+    def longest_gap_s(self) -> float:
+        """Ticks further apart than this do not belong to one stretch."""
+        return max(3.0 * self.interval_s, self.stale_after_s)
+
+
+_NOT_NEGATIVE = (
+    "missing_for_s",
+    "cooldown_out_s",
+    "cooldown_in_s",
+    "scale_in_window_s",
+    "commit_gap_s",
+    "max_lag_s",
+    "hold_s",
+    "give_up_s",
+    "settle_s",
+    "effect_s",
+    "effective_share",
+    "quarantine_s",
+    "busy_share",
+    "learn_every_s",
+    "alarm_every_s",
+    "latency_bound_ms",
+)
 
 
 @dataclass(frozen=True)
@@ -35,11 +346,10 @@ class Window:
         return Window(entries=(*kept, (at_s, value)), since_s=since_s, newest_s=at_s)
 
     def covers(self, now: float, window_s: float) -> bool:
-        """Has there been a recommendation in every interval of the window?"""
+        """Whether every interval of the window has a recommendation."""
         return now - self.since_s >= window_s
 
     def maximum(self, now: float, window_s: float) -> int | Unknown:
-        """The largest recommendation of age ≤ `window_s`."""
         values = [v for t, v in self.entries if now - window_s <= t <= now]
         return max(values) if values else Unknown(f"nothing was recommended in the last {window_s:.0f} s")
 
@@ -107,6 +417,8 @@ class Directives:
     with another size is put right. Unknown: any size that we did not set counts as set by others."""
     resumed_at_s: float = -math.inf
     """The newest `resume`; it ends a foreign-edit hold, a quarantine and a failed rollback older than it."""
+    started_at_s: float = -math.inf
+    """The newest order to start the job: that its run ended before was no failure."""
     injected: Injected | None = None
     drill: Drill | None = None
     """The newest one, also when it is over: what it has caused is not learnt a second time."""
@@ -125,6 +437,7 @@ class Directives:
 SCHEMA = 2
 NO_DIRECTIVES = Directives()
 NOTHING_RECOMMENDED = Window()
+NO_RUN = Unknown("the run of the query was never read")
 NO_COMMIT = Unknown("nothing has been committed since")
 NOT_APPLIED = Unknown("we have not set the size of this job yet")
 NOT_VERIFIED = Unknown("no size of ours has been verified yet")
@@ -148,6 +461,9 @@ class Sample:
     """Lag in its band, and neither a failure nor a change under way."""
 
 
+NO_RATE = Unknown("the arrival rate was not read when it happened")
+
+
 @dataclass(frozen=True)
 class Incident:
     """A failure or a rescale under way: `kind` is spelled as in models.quantities."""
@@ -163,6 +479,10 @@ class Incident:
     """(time, lag in seconds of input) since it was noticed."""
     spoilt: str = ""
     """Why nothing can be learnt from it, if so."""
+    run_id: str | Unknown = NO_RUN
+    """The newest run of the query before it: a driver that fails ends one run, and another begins."""
+    rate_rps: float | Unknown = NO_RATE
+    """The load at which it happened."""
     given_up: bool = False
     """It was recorded as never over; control still waits for its end."""
 
@@ -193,6 +513,8 @@ class Change:
     """Why it cannot be carried out at all; empty if it can."""
     problem: str = ""
     """Why it has failed, if so."""
+    lost: int = 0
+    """Executors that have gone since it was ordered."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +547,27 @@ class ForeignEdit:
 
 
 @dataclass(frozen=True)
+class Move:
+    """A change of the size that a decision has ordered."""
+
+    at_s: float
+    before: int
+    to: int
+    load_rps: float | Unknown
+    """The highest load around a change to more executors: at this load fewer than `to` were too few."""
+    high_at_s: float
+    """When the load was last about as high."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Since when the size is held for one reason."""
+
+    ends: str
+    since_s: float
+
+
+@dataclass(frozen=True)
 class Stretch:
     """A run of ticks of one sort at one scale-out, on its way to become a measurement."""
 
@@ -246,7 +589,7 @@ class State:
     """Control's memory of one job. `recovering` and `last_decision` are what `headroom explain` reads."""
 
     schema: ClassVar[int] = SCHEMA
-    settings: Settings = field(metadata=GIVEN)
+    settings: Settings = field(metadata=codec.GIVEN)
     directives: Directives = NO_DIRECTIVES
     stepped_at_s: float = -math.inf
     observed_at_s: float = -math.inf
@@ -264,6 +607,9 @@ class State:
     recommended: Window = NOTHING_RECOMMENDED
     quarantined: tuple[Quarantine, ...] = ()
     missing_since_s: float = math.inf
+    held: Held | None = None
+    moves: tuple[Move, ...] = ()
+    """The newest ones, oldest first."""
     short_since_s: float = math.inf
     """Since when fewer executors are alive than declared."""
     stretch: Stretch | None = None
@@ -289,9 +635,7 @@ class State:
         return self.change.before, self.change.to
 
     def with_directives(self, directives: Directives) -> State:
-        """The same memory under what people order now."""
         return replace(self, directives=directives)
 
     def with_settings(self, settings: Settings) -> State:
-        """The same memory under settings and models read anew."""
         return replace(self, settings=settings)

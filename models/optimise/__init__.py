@@ -1,14 +1,26 @@
 """Decision on the smallest scale-out that keeps the promise: `decide(Question(…)) -> Decision`.
 
-Read in this order: question (what goes in and comes out), choosing, judging, engine.
+Read in this order: question (what goes in and comes out), choosing, judging.
 """
 
 from .choosing import decide
-from .engine import BatchEngine, ContinuousEngine, Engine
-from .question import Decision, Excuse, Question, Verdict, aligned_scale_outs
+from .judging import Prediction, predictions, recovery_at
+from .question import (
+    BatchEngine,
+    ContinuousEngine,
+    Decision,
+    Engine,
+    Excuse,
+    Question,
+    Verdict,
+    aligned_scale_outs,
+)
 
 __all__ = [
     "decide",
+    "predictions",
+    "recovery_at",
+    "Prediction",
     "Question",
     "Decision",
     "Verdict",

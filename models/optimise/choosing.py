@@ -13,21 +13,21 @@ one is chosen, with four further rules:
 
 For micro-batches the integral form is far off in either direction, so its verdicts only say where to begin:
 sizes are stepped batch by batch there, then up or down, until the smallest one is found that keeps the
-promise at the worst moment of the integral form and at evenly spaced moments, and that recovers from its
-own rescale. Larger sizes keep the promise wherever smaller ones do, so few sizes have to be stepped.
+promise at the worst moment of the integral form, at evenly spaced moments and late in the batch that takes
+a lag, and that recovers from its own rescale. Larger sizes keep the promise wherever smaller ones do, so few
+sizes have to be stepped.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..arguments import Array
-from ..quantities import Interval, Unknown, executors
-from ..recovery import utilisation_limit
+from ..quantities import Interval, Unknown, executors, percent
 from .judging import FIGURES_REACH, Judge, unmeasured
 from .question import (
     ChangeCost,
@@ -38,7 +38,6 @@ from .question import (
     Verdict,
     against_promise,
     change_cost,
-    percent,
     rate,
     span,
 )
@@ -46,12 +45,14 @@ from .question import (
 STEPPED: tuple[Condition, ...] = ("recovery", "rescale")
 CHECK_REACH = 1.5  # targets; leaves room for the stretch that a recovery must hold
 CHECKED_MOMENTS = 8  # judgement: beside the worst moment of the scan
+DOUBTFUL = 4  # judgement: moments that get more draws, as the fewest draws were in time there
+CLEARLY = 0.04  # judgement: two and a half times the error of the draws
 
 
 def first_true(holds: Callable[[int], bool], count: int, *, near: int) -> int:
     """The smallest index at which a monotone condition holds, else `count`; few tries if it is `near`."""
     fails, does = -1, count
-    probe, stride = min(near, count - 1), 1
+    probe, stride = min(near, count - 1), max(1, count // 32)
     while does - fails > 1:
         if holds(probe):
             does = probe
@@ -100,15 +101,15 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     scanned, scanned_kind = verdict.worst_moment_s, verdict.worst_kind
     assert not isinstance(scanned, Unknown)
     assert not isinstance(scanned_kind, Unknown)
-    worst = _least_kept(judge, verdict.scale_out, scanned_kind, np.array([scanned]))
-    if question.promise.keeps(worst[0]):  # otherwise this moment alone decides
-        evenly = np.linspace(0.0, question.moments_s, CHECKED_MOMENTS, endpoint=False)
-        moments = np.unique(np.append(evenly, scanned))
-        found = [_least_kept(judge, verdict.scale_out, kind, moments) for kind in question.kinds]
-        # of several with the same probability the longest recovery is shown
-        worst = min(worst, *found, key=lambda w: (w[0], -w[1]))
+    late = judge.losing_moments_s(verdict.scale_out)
+    worst = _least_kept(judge, verdict.scale_out, [scanned_kind], np.append(late[:1], scanned), few=True)
+    if worst[0] > question.promise.confidence - CLEARLY:  # otherwise these moments alone decide
+        last = max(0.0, question.moments_s - judge.input.grid_s)
+        evenly = np.linspace(0.0, last, CHECKED_MOMENTS)
+        moments = np.unique(np.concatenate([evenly, late, [scanned]]))
+        worst = _least_kept(judge, verdict.scale_out, question.kinds, moments)
     change: float | Unknown = 1.0
-    if verdict.scale_out != question.current:
+    if verdict.scale_out != question.current and question.promise.keeps(worst[0]):
         kind = judge.change_kind(verdict.scale_out)
         taken = judge.recoveries(verdict.scale_out, kind, np.zeros(1), reach=CHECK_REACH)
         change = float(np.mean(taken <= question.promise.target_s))
@@ -127,14 +128,29 @@ def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
     )
 
 
-def _least_kept(judge: Judge, scale_out: int, kind: str, moments_s: Array) -> tuple[float, float, float, str]:
+def _least_kept(
+    judge: Judge, scale_out: int, kinds: Sequence[str], moments_s: Array, *, few: bool = False
+) -> tuple[float, float, float, str]:
     """The smallest share in time, the time within which the promised share ends, the moment, the kind."""
-    promise = judge.question.promise
-    taken = judge.recoveries(scale_out, kind, moments_s, reach=CHECK_REACH)
-    shares = np.mean(taken <= promise.target_s, axis=1)
-    long_s = np.array([promise.within_s(at_once) for at_once in taken])
-    at = np.lexsort((-long_s, shares))[0]
-    return float(shares[at]), float(long_s[at]), float(moments_s[at]), kind
+    promise, found = judge.question.promise, []
+
+    def look(kind: str, at: Array, *, more: bool = False) -> None:
+        for moment, taken in zip(
+            at, judge.recoveries(scale_out, kind, at, reach=CHECK_REACH, more=more), strict=True
+        ):
+            share = float(np.mean(taken <= promise.target_s))
+            found.append((share, -promise.within_s(taken), float(moment), kind))
+
+    for kind in kinds:
+        look(kind, moments_s)
+    doubtful = [one for one in sorted(found)[:DOUBTFUL] if one[0] <= promise.confidence + CLEARLY]
+    if doubtful and doubtful[0][0] >= promise.confidence - CLEARLY and not few:
+        found.clear()
+        for kind in {one[3] for one in doubtful}:
+            look(kind, np.array([one[2] for one in doubtful if one[3] == kind]), more=True)
+    # of several with the same probability the longest recovery is shown
+    share, within, moment, kind = min(found)
+    return share, -within, moment, kind
 
 
 def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:
@@ -157,8 +173,6 @@ def _no_worse_than(smaller_keeps: Verdict, verdict: Verdict) -> Verdict:
     return replace(verdict, excuses=excuses, probability=smaller_keeps.probability)
 
 
-NONE_FEASIBLE = Unknown("no size is known to keep the promise")
-NOT_WEIGHED = Unknown("no change to fewer executors was considered")
 MEASUREMENTS_SHOWN = 3  # judgement: an alarm is read by a person
 
 
@@ -181,7 +195,6 @@ def decide(question: Question) -> Decision:
         return _best_effort(judge, verdicts)
     smallest, current = min(feasible), question.current
     chosen, kept_because = smallest, ""
-    cost: ChangeCost | Unknown = NOT_WEIGHED
     behind = _behind(judge) if smallest < current else ""
     if behind:
         chosen, kept_because = current, f"while {behind} is worked off; {smallest} would do"
@@ -194,26 +207,26 @@ def decide(question: Question) -> Decision:
                 f" and saves {cost.saved:.0f}"
             )
     verdicts = _with_figures(judge, verdicts, chosen)
-    return _decision(
-        judge,
-        verdicts,
+    return Decision(
+        current=current,
         scale_out=chosen,
         feasible=chosen in feasible,
         reason=_reason(judge, verdicts[chosen], kept_because),
-        smallest=smallest,
-        cost=cost,
+        alarm=None,
+        verdicts=tuple(verdicts.values()),
+        smallest_feasible=smallest,
     )
 
 
 def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
     """The closest size where none is known to be feasible, with an alarm."""
-    question, now = judge.question, judge.question.current
-    able = [s for s in judge.known if s in question.allowed]
+    question, now, allowed = judge.question, judge.question.current, judge.question.allowed
+    able = [s for s in judge.known if s in allowed]
     open_ = [s for s in able if verdicts[s].status == "unknown"]
     if open_:
         chosen = min(open_, key=lambda s: (s != now, s < now, s))
     else:
-        chosen = max([*able, now] if now in question.allowed or not able else able)
+        chosen = max([*able, now] if now in allowed or not able else able)
     verdicts = _with_figures(judge, verdicts, chosen)
     verdict, promise = verdicts[chosen], question.promise
     parts = [f"no size is known to keep the promise; {executors(chosen, 'come')} closest"]
@@ -225,36 +238,28 @@ def _best_effort(judge: Judge, verdicts: dict[int, Verdict]) -> Decision:
             f" {sure} are promised"
         )
     parts += [e.sentence for e in verdict.excuses if e.condition != "recovery" or e.measure]
-    limit = _utilisation_limit(judge)
-    if not isinstance(limit, Unknown) and limit < 0:
+    if _lasts_too_long(judge):
         parts.append(f"the downtime alone may last longer than {promise.target_s:g} s")
     measures = list(dict.fromkeys(e.measure for v in verdicts.values() for e in v.excuses if e.measure))
     if measures:
         more = len(measures) - MEASUREMENTS_SHOWN
         rest = f" (and {more} more)" if more > 0 else ""
         parts.append(f"to settle what is open: {', '.join(measures[:MEASUREMENTS_SHOWN])}{rest}")
-    return _decision(
-        judge,
-        verdicts,
+    return Decision(
+        current=now,
         scale_out=chosen,
         feasible=False,
         reason=_reason(judge, verdict, "although no size is known to keep the promise"),
         alarm="; ".join(parts),
+        verdicts=tuple(verdicts.values()),
+        smallest_feasible=Unknown("no size is known to keep the promise"),
     )
 
 
 def _behind(judge: Judge) -> str:
     """The lag that the job works off, in words; empty if there is none."""
     now_rps = judge.observed_rps or judge.projected_rps
-    usual_s = judge.engine.usual_lag_s(
-        now_rps,
-        scale_out=judge.question.current,
-        capacity_rps=float(
-            np.median(judge.capacity[min(judge.known, key=lambda s: abs(s - judge.question.current))])
-        ),
-        target_s=judge.question.promise.target_s,
-    )
-    if judge.lag_records <= usual_s * now_rps:
+    if not judge.behind(min(judge.known, key=lambda s: abs(s - judge.question.current))):
         return ""
     seconds_of_input = f" ({judge.lag_records / now_rps:.0f} s of input)" if now_rps > 0 else ""
     return f"a lag of {rate(judge.lag_records)} records{seconds_of_input}"
@@ -288,20 +293,15 @@ def _figures(judge: Judge, verdict: Verdict) -> Recoveries | Unknown:
     return judge.figures(verdict.scale_out, verdict.worst_kind, verdict.worst_moment_s)
 
 
-def _utilisation_limit(judge: Judge) -> float | Unknown:
-    """ρ* at the promised confidence, for the kind of failure with the longest downtime."""
+def _lasts_too_long(judge: Judge) -> bool:
+    """Whether the downtime alone, at the promised confidence, is longer than the target for a known kind."""
     promise = judge.question.promise
-    downtimes = [judge.downtime[k] for k in judge.question.kinds]
-    known = [
-        float(np.quantile(d, promise.confidence, method="inverted_cdf"))
-        for d in downtimes
-        if not isinstance(d, Unknown)
-    ]
-    if not known:
-        return Unknown("no downtime is known for any kind of failure")
-    if max(known) == np.inf:
-        return -np.inf
-    return utilisation_limit(target_s=promise.target_s, downtime_s=max(known), replay_s=judge.engine.replay_s)
+    downtimes = [judge.downtime[kind] for kind in judge.question.kinds]
+    return any(
+        np.quantile(one, promise.confidence, method="inverted_cdf") > promise.target_s
+        for one in downtimes
+        if not isinstance(one, Unknown)
+    )
 
 
 def _reason(judge: Judge, verdict: Verdict, because: str) -> str:
@@ -324,35 +324,6 @@ def _up_to(judge: Judge, taken: Recoveries) -> str:
     return f"up to {taken.promised:.0f} s" if np.isfinite(taken.promised) else f"more than {reach:.0f} s"
 
 
-def _decision(
-    judge: Judge,
-    verdicts: dict[int, Verdict],
-    *,
-    scale_out: int,
-    feasible: bool,
-    reason: str,
-    alarm: str | None = None,
-    smallest: int | Unknown = NONE_FEASIBLE,
-    cost: ChangeCost | Unknown = NOT_WEIGHED,
-) -> Decision:
-    question = judge.question
-    notes: tuple[str, ...] = ()
-    if isinstance(question.latency, Unknown) and question.latency_bound_ms is None:
-        notes = (f"latency was not judged: no bound is set, and {question.latency.reason}",)
-    return Decision(
-        current=question.current,
-        scale_out=scale_out,
-        feasible=feasible,
-        reason=reason,
-        alarm=alarm,
-        verdicts=tuple(verdicts.values()),
-        utilisation_limit=_utilisation_limit(judge),
-        smallest_feasible=smallest,
-        cost=cost,
-        notes=notes,
-    )
-
-
 def _nothing_measured(question: Question) -> Decision:
     unknown = {s: c for s in question.sizes if isinstance(c := question.capacity_of(s), Unknown)}
     verdicts = tuple(unmeasured(s, why) for s, why in unknown.items())
@@ -370,7 +341,5 @@ def _cannot_tell(question: Question, why: str) -> Decision:
         reason=f"cannot tell: {why}",
         alarm=None,
         verdicts=(),
-        utilisation_limit=unknown,
         smallest_feasible=unknown,
-        cost=NOT_WEIGHED,
     )

@@ -6,7 +6,8 @@ in at least `confidence` of the draws each time,
 
     recovery   a failure of any kind is recovered in time, at its worst moment        (models.promise)
     observed   its sustained rate is at least the mean rate since the last evaluation
-    forecast   … and at least the path's largest rate, within the horizon of the promise
+    forecast   … and at least the path's largest mean rate over a stretch as long as the target: less, and a
+               lag of that age is left without any failure
     rescale    the change to it, now, is itself recovered in time (not for the current size)
 
 and if, at the projected rate (the largest mean of five equal parts of the forecast), its latency is normal
@@ -24,19 +25,35 @@ order. All sizes share z: where the model is wrong, it is wrong in the same dire
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from ..arguments import Array, whole
-from ..promise import Input, Kept, backlog_records, kept_along
-from ..quantities import Interval, Unknown, executors
-from .engine import Engine, largest_bin_mean
-from .engine import sustained as sustained_interval
-from .question import Condition, Excuse, Question, Recoveries, Verdict, percent, rate, span
+from ..promise import Input, Kept, Promise, kept_along
+from ..quantities import Interval, Unknown, executors, percent
+from ..recovery import Index
+from .question import (
+    BatchEngine,
+    Condition,
+    Engine,
+    Events,
+    Excuse,
+    KnowsDowntime,
+    Question,
+    Recoveries,
+    Verdict,
+    largest_bin_mean,
+    rate,
+    span,
+)
+from .question import sustained as sustained_interval
 
 SUREST = 0.9999  # judgement: an interval of confidence 1 is read as this
 
@@ -66,10 +83,26 @@ FIGURES_REACH = (
     1.5,
     5.0,
 )  # multiples of the target; judgement: far enough to say by how much a promise is missed
+FINER = 1000  # judgement: an error of half a point where 95 % are kept, for the moments that decide
 PHASES = 2  # number of the random stream for the phase within a batch
 
 
 NO_FIGURES = Unknown("computed for the chosen size and its neighbours only")
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws of everything but the downtime: path, standard normal of the capacity, phase within a batch."""
+
+    path: Index
+    z: Array
+    phase: Array
+
+    @classmethod
+    def of(cls, count: int, *, paths: int, seed: int) -> Draws:
+        shuffle = np.random.default_rng([seed, PHASES])
+        phase = shuffle.permutation((np.arange(count) + 0.5) / count)
+        return cls(np.arange(count) % paths, normal_draws(count, seed=seed), phase)
 
 
 class Judge:
@@ -83,37 +116,32 @@ class Judge:
         self.question, self.engine = question, engine
         self.observed_rps, self.lag_records, self.step_s = observed_rps, lag_records, float(forecast.step_s)
         self.arrivals = question.arrivals
-        self.peaks: Array = self.arrivals.max(axis=1)
         past = np.full(len(self.arrivals), self.observed_rps)
         self.input = Input(self.arrivals, step_s=self.step_s, past_rps=past)
+        self.peaks = self.input.largest_mean_rps(question.promise.target_s)
         mid = np.asarray(forecast.mid, dtype=np.float64)[: self.arrivals.shape[1]]
         self.projected_rps = float(largest_bin_mean(mid))
         paths = len(self.arrivals)
-        z = normal_draws(paths, seed=question.seed)
+        self.draws = Draws.of(paths, paths=paths, seed=question.seed)
+        self.more_draws = Draws.of(paths * -(-FINER // paths), paths=paths, seed=question.seed)
         given = {s: c for s in question.sizes if isinstance(c := question.capacity_of(s), Interval)}
         self.known = tuple(given)
-        drawn = capacity_draws(list(given.values()), z) if given else ()
+        drawn = capacity_draws(list(given.values()), self.draws.z) if given else ()
         self.capacity = dict(zip(self.known, drawn, strict=True))
         self.sustained = {s: engine.sustained_rps(self.capacity[s], scale_out=s) for s in self.known}
         kinds = [*question.kinds, *(f"{question.rescale}_{way}" for way in ("out", "in"))]
-        self.downtime = {kind: self._downtime(kind) for kind in kinds}
-        self.phase = np.random.default_rng([question.seed, PHASES]).permutation(
-            (np.arange(paths) + 0.5) / paths
-        )
+        self.downtime = {kind: self._downtime(kind, paths) for kind in kinds}
+        self._recoveries: dict[tuple[Any, ...], Array] = {}
 
-    def _downtime(self, kind: str) -> Array | Unknown:
+    def _downtime(self, kind: str, count: int) -> Array | Unknown:
         """Per draw: seconds from the event until processing continues."""
         model = self.question.downtime
         if isinstance(model, Unknown):
             return model
-        drawn = model.samples(kind, paths=len(self.arrivals), seed=self.question.seed)
-        if isinstance(drawn, Unknown) or not self.known:
-            return drawn
-        return self.engine.dead_s(drawn, rate_rps=self.observed_rps)
+        return model.samples(kind, paths=count, seed=self.question.seed)
 
     @cached_property
     def peak_in_words(self) -> tuple[str, str]:
-        """5 and 95 % quantiles of the largest forecast rate."""
         low, high = np.quantile(self.peaks, [0.05, 0.95])
         return rate(low), rate(high)
 
@@ -121,45 +149,67 @@ class Judge:
         """Kind of event of a change to this size: live_out, restart_in, …"""
         return f"{self.question.rescale}_{'out' if scale_out > self.question.current else 'in'}"
 
-    def recoveries(self, scale_out: int, kind: str, moments_s: Array, *, reach: float) -> Array:
-        """Recovery of every draw after an event of this kind at these moments: (moments, paths).
+    def recoveries(
+        self, scale_out: int, kind: str, moments_s: Array, *, reach: float, more: bool = False
+    ) -> Array:
+        """Recovery of every draw after an event of this kind at these moments: (moments, draws).
 
         By the form that the engine really follows, up to `reach` times the target after the event; beyond the
-        forecast its last rate continues.
+        forecast its last rate continues. `more` draws are a better estimate of a small share.
         """
-        downtime = self.downtime[kind]
+        keys = [(scale_out, kind, float(moment), reach, more) for moment in moments_s]
+        new = np.array([key not in self._recoveries for key in keys])
+        if new.any():
+            taken = self._recover(scale_out, kind, moments_s[new], reach=reach, more=more)
+            self._recoveries |= zip(itertools.compress(keys, new), taken, strict=True)
+        return np.stack([self._recoveries[key] for key in keys])
+
+    def _recover(self, scale_out: int, kind: str, moments_s: Array, *, reach: float, more: bool) -> Array:
+        draws, capacity, downtime = self.draws, self.capacity[scale_out], self.downtime[kind]
+        if more:
+            interval = self.question.capacity_of(scale_out)
+            assert isinstance(interval, Interval)
+            draws, downtime = self.more_draws, self._downtime(kind, len(self.more_draws.z))
+            capacity = capacity_draws([interval], draws.z)[0]
         assert not isinstance(downtime, Unknown)
         target = self.question.promise.target_s
-        rates, grid = self.input.rates_rps, self.input.grid_s
-        begins = np.rint(moments_s / grid).astype(np.intp)
-        length = math.ceil(reach * target / grid)
-        columns = np.minimum(begins[:, None] + np.arange(length), rates.shape[1] - 1)
-        lag = np.stack([self._lag(scale_out, float(b * grid), rates[:, b]) for b in begins])
-        taken: Array = self.engine.recovery_s(
-            rates[:, columns].transpose(1, 0, 2).reshape(-1, length),
-            capacity_rps=np.tile(self.capacity[scale_out], len(begins)),
-            downtime_s=np.tile(downtime, len(begins)),
-            lag_records=lag.reshape(-1),
-            scale_out=scale_out,
-            target_s=target,
-            step_s=grid,
-        )
-        return taken.reshape(len(begins), -1)
-
-    def _lag(self, scale_out: int, moment_s: float, rate_rps: Array) -> Array:
-        """Backlog of a failure at this moment: the lag or the open batch, and the replayed input."""
-        behind = backlog_records(
+        events = Events(
             self.input,
-            capacity_rps=self.sustained[scale_out],
+            path=draws.path,
+            capacity_rps=capacity,
+            sustained_rps=self.engine.sustained_rps(capacity, scale_out=scale_out),
+            downtime_s=downtime,
+            phase=draws.phase,
             lag_records=self.lag_records,
-            moment_s=moment_s,
+            moments_s=moments_s,
         )
-        unread = self.engine.unread_records(
-            rate_rps, capacity_rps=self.capacity[scale_out], scale_out=scale_out, phase=self.phase
+        return self.engine.recoveries_s(events, scale_out=scale_out, target_s=target, reach_s=reach * target)
+
+    def behind(self, scale_out: int) -> bool:
+        """Whether the lag now is more than batches of this size cause by themselves."""
+        usual_s = self.engine.usual_lag_s(
+            self._now_rps,
+            scale_out=scale_out,
+            capacity_rps=float(np.median(self.capacity[scale_out])),
+            target_s=self.question.promise.target_s,
         )
-        ends = np.array([moment_s, moment_s - self.engine.replay_s])
-        repeated = -np.diff(self.input.at(ends), axis=1)[:, 0]
-        result: Array = np.maximum(behind, unread) + repeated
+        return self.lag_records > usual_s * self._now_rps
+
+    @property
+    def _now_rps(self) -> float:
+        return self.observed_rps or self.projected_rps
+
+    def losing_moments_s(self, scale_out: int) -> Array:
+        """Moments until the next decision at which a failure in batches loses most of the lag."""
+        if not isinstance(self.engine, BatchEngine):
+            return np.empty(0)
+        late = self.engine.losing_moments_s(
+            float(np.median(self.capacity[scale_out])),
+            scale_out=scale_out,
+            rate_rps=self._now_rps,
+            lag_records=self.lag_records,
+        )
+        result: Array = late[late < self.question.moments_s]
         return result
 
     def figures(self, scale_out: int, kind: str | Unknown, moment_s: float | Unknown) -> Recoveries | Unknown:
@@ -167,7 +217,9 @@ class Judge:
         if isinstance(kind, Unknown) or isinstance(moment_s, Unknown):
             return Unknown("the worst moment is not known")
         for reach in FIGURES_REACH:
-            drawn = self.recoveries(scale_out, kind, np.array([moment_s]), reach=reach)
+            drawn = self.recoveries(
+                scale_out, kind, np.array([moment_s]), reach=reach, more=self.engine.in_batches
+            )
             low, mid, high = np.quantile(drawn, [0.05, 0.5, 0.95], method="inverted_cdf")  # never inf − inf
             within = self.question.promise.within_s(drawn[0])
             if np.isfinite(max(high, within)):
@@ -278,7 +330,8 @@ class Judge:
             return []
         what = {
             "observed": f"the observed {rate(self.observed_rps)} rps",
-            "forecast": f"the forecast maximum {span(*self.peak_in_words)} rps",
+            "forecast": f"the busiest {self.question.promise.target_s:g} s of the forecast,"
+            f" {span(*self.peak_in_words)} rps,",
         }
         needed = percent(self.question.promise.confidence)
         return [
@@ -340,7 +393,7 @@ class Judge:
 
 
 def unmeasured(scale_out: int, why: Unknown) -> Verdict:
-    """The verdict on a size whose capacity nobody knows."""
+    """The verdict on a size of unknown capacity."""
     sentence = f"the capacity of {executors(scale_out)} is unknown: {why.reason}"
     return Verdict(
         scale_out=scale_out,
@@ -354,3 +407,88 @@ def unmeasured(scale_out: int, why: Unknown) -> Verdict:
         latency_ms=why,
         recovery_s=why,
     )
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A forecast that is certain: this rate, and no other."""
+
+    paths: Array
+    step_s: float = 1.0
+
+    @property
+    def mid(self) -> Array:
+        result: Array = self.paths[0]
+        return result
+
+
+@dataclass(frozen=True)
+class Prediction(Recoveries):
+    """The recovery from a failure that happens now."""
+
+    probability: float
+    """Of a recovery within the target."""
+
+
+def predictions(question: Question) -> dict[str, Prediction | Unknown]:
+    """Per kind of failure: the recovery if it happened now, at the current size, whatever is decided.
+
+    Without a forecast the load stays as it was observed.
+    """
+    scale_out, promise = question.current, question.promise
+    engine, observed, lag = question.engine, question.observed_rps, question.lag_records
+    for unknown in (engine, observed, lag, question.capacity_of(scale_out)):
+        if isinstance(unknown, Unknown):
+            return dict.fromkeys(question.kinds, unknown)
+    assert not isinstance(engine, Unknown)
+    rate_rps, lag_records = float(observed), float(lag)  # type: ignore[arg-type]
+    if isinstance(question.forecast, Unknown):
+        steps = math.ceil(question.moments_s + promise.target_s)
+        question = replace(question, forecast=Steady(np.full((1, steps), rate_rps)))  # type: ignore[arg-type]
+    judge = Judge(
+        replace(question, candidates=(scale_out,)),
+        engine=engine,
+        observed_rps=rate_rps,
+        lag_records=lag_records,
+    )
+
+    def of(kind: str) -> Prediction | Unknown:
+        down = judge.downtime[kind]
+        if isinstance(down, Unknown):
+            return down
+        found = judge.figures(scale_out, kind, 0.0)
+        assert isinstance(found, Recoveries)
+        taken = judge.recoveries(scale_out, kind, np.zeros(1), reach=FIGURES_REACH[0], more=engine.in_batches)
+        return Prediction(**vars(found), probability=float(np.mean(taken <= promise.target_s)))
+
+    return {kind: of(kind) for kind in question.kinds}
+
+
+def recovery_at(
+    kind: str,
+    *,
+    scale_out: int,
+    rate_rps: float,
+    lag_records: float,
+    capacity: Interval | Unknown,
+    engine: Engine,
+    downtime: KnowsDowntime,
+    promise: Promise,
+    seed: int = 0,
+) -> Recoveries | Unknown:
+    """What a decision says of a failure now, where the load stays as it is."""
+    question = Question(
+        candidates=(scale_out,),
+        current=scale_out,
+        promise=promise,
+        forecast=Unknown("the load stays as it is"),
+        observed_rps=rate_rps,
+        lag_records=lag_records,
+        capacity={scale_out: capacity},
+        downtime=downtime,
+        kinds=(kind,),
+        moments_s=1.0,
+        engine=engine,
+        seed=seed,
+    )
+    return predictions(question)[kind]

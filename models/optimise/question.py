@@ -12,6 +12,16 @@ target R is priced like one second of the whole job:
     saved = (s_now − s_then) · (time until the next likely change)
 
 Nothing here has a memory; the window of past recommendations belongs to `models.control`.
+
+**Engines.** A continuous engine follows the integral form of `models.recovery`. Spark follows the batch
+form, from which the integral differs by 38 to 122 %; for Spark the integral only scans the sizes, at the
+rate that batches of at most N records sustain,
+
+    T' = min( N / (o + N / T),  N / Δ )       N = limit per batch, o = overhead, Δ = trigger interval
+
+and the figures that are shown or promised come from stepping batches, from now through the failure to the
+end of the recovery. At a steady rate f one cycle takes c = max(Δ, o / (1 − f/T)) and its batch
+b = o + f c / T: the lag is at most c + b seconds of input, and of that the band of a recovered lag is made.
 """
 
 from __future__ import annotations
@@ -24,12 +34,239 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from ..arguments import Array, number, numbers, whole
-from ..promise import Promise
-from ..quantities import FAILURE_KINDS, Interval, Misuse, Unknown, executors
-from .engine import BatchEngine, ContinuousEngine, Engine
+from ..promise import Input, Promise, backlog_records
+from ..quantities import FAILURE_KINDS, Interval, Misuse, Unknown, executors, percent
+from ..recovery import (
+    BUSIEST,
+    RATE_S,
+    STEADY_CYCLES,
+    Batches,
+    Index,
+    recovered_in_batches,
+    recovery_band_s,
+    recovery_seconds,
+    uncommitted_records,
+)
 
 if TYPE_CHECKING:
     from ..workload import Forecast
+
+LONGEST_BAND = 0.5  # of the target: the default of max_lag_s
+STILL_BEHIND_S = 5.0  # judgement: a continuous engine with less lag than this is not behind
+LATE_IN_BATCH = np.array([0.95, 0.8, 0.9, 1.0, 1.05, 1.1])
+"""Shares of the first batch at the middle of the capacity, where a failure is looked at, the likeliest
+worst first (judgement)."""
+NEVER = 1e-9  # stands for a capacity of zero where one divides by it
+
+
+@dataclass(frozen=True)
+class ContinuousEngine:
+    """Processes record by record; after a failure it replays the input since the last checkpoint."""
+
+    replay_s: float = 0.0
+    band_s: float = STILL_BEHIND_S
+
+    in_batches = False
+
+    def __post_init__(self) -> None:
+        number("ContinuousEngine.replay_s", self.replay_s, at_least=0.0)
+        number("ContinuousEngine.band_s", self.band_s, at_least=0.0)
+
+    def sustained_rps(self, capacity_rps: Array, *, scale_out: int) -> Array:
+        """The highest rate at which lag does not grow."""
+        return capacity_rps
+
+    def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
+        """Lag, in seconds of input, up to which the job is not behind."""
+        return self.band_s
+
+    def recoveries_s(self, events: Events, *, scale_out: int, target_s: float, reach_s: float) -> Array:
+        """Until each event is caught up with, what was read since the last checkpoint included."""
+        input_, moments = events.input, np.rint(events.moments_s / events.input.grid_s).astype(np.intp)
+        length = math.ceil(reach_s / input_.grid_s)
+        columns = np.minimum(moments[:, None] + np.arange(length), input_.rates_rps.shape[1] - 1)
+        # Divided by its own capacity every draw has capacity 1, and the same recovery.
+        capacity = np.maximum(events.capacity_rps, NEVER)
+        owed = [self._owed(events, float(at)) / capacity for at in events.moments_s]
+        taken = recovery_seconds(
+            input_.rates_rps[events.path[:, None, None], columns] / capacity[:, None, None],
+            capacity_rps=1.0,
+            downtime_s=events.downtime_s[:, None],
+            lag_records=np.stack(owed, axis=1),
+            step_s=input_.grid_s,
+        )
+        return taken.T
+
+    def _owed(self, events: Events, moment_s: float) -> Array:
+        behind = backlog_records(
+            events.input, capacity_rps=events.sustained_rps, lag_records=events.lag_records,
+            moment_s=moment_s, path=events.path,
+        )  # fmt: skip
+        ends = np.array([moment_s, moment_s - self.replay_s])
+        repeated: Array = -np.diff(events.input.at(ends), axis=1)[events.path, 0]
+        return behind + repeated
+
+
+@dataclass(frozen=True)
+class BatchEngine:
+    """Spark micro-batches: overhead per batch, records per batch at most, trigger interval (0: at once).
+
+    Lag is counted from commits, which exclude the batch in progress, so nothing is replayed. Downtimes run
+    from the failure to the start of the first batch (models.downtime).
+    """
+
+    overhead_s: float | Mapping[int, float] = 0.0
+    """One number, or one per scale-out; in between, that of the next smaller scale-out."""
+    limit_records: float = math.inf
+    trigger_s: float = 0.0
+    band_s: float | None = None
+    """Lag inside this band counts as recovered; by default 1.25 × the lag of the job's own batches, at least
+    two triggers and at most half the target."""
+
+    in_batches = True
+    replay_s = 0.0
+
+    def __post_init__(self) -> None:
+        values = self.overhead_s.values() if isinstance(self.overhead_s, Mapping) else [self.overhead_s]
+        if not values:
+            raise Misuse("BatchEngine.overhead_s", "must not be empty")
+        for value in values:
+            number("BatchEngine.overhead_s", value, at_least=0.0)
+        if not self.limit_records > 0:
+            raise Misuse(
+                "BatchEngine.limit_records", f"must be > 0 (inf: no limit), got {self.limit_records}"
+            )
+        number("BatchEngine.trigger_s", self.trigger_s, at_least=0.0)
+        if self.band_s is not None:
+            number("BatchEngine.band_s", self.band_s, above=0.0)
+
+    def overhead_at(self, scale_out: int) -> float:
+        """Seconds that a batch takes beside the processing of its records."""
+        if not isinstance(self.overhead_s, Mapping):
+            return self.overhead_s
+        known = [s for s in self.overhead_s if s <= scale_out] or [min(self.overhead_s)]
+        return self.overhead_s[max(known)]
+
+    def sustained_rps(self, capacity_rps: Array, *, scale_out: int) -> Array:
+        """The highest rate at which lag does not grow: full batches back to back, or one per trigger."""
+        if math.isinf(self.limit_records):
+            return capacity_rps
+        full_s = self.overhead_at(scale_out) + self.limit_records / np.maximum(capacity_rps, NEVER)
+        result: Array = self.limit_records / np.maximum(full_s, self.trigger_s)
+        return result
+
+    def losing_moments_s(
+        self, capacity_rps: float, *, scale_out: int, rate_rps: float, lag_records: float
+    ) -> Array:
+        """Moments at which a failure loses most of a lag: about the end of the first batch that takes it."""
+        jobs = self._batches(np.array(capacity_rps), scale_out)
+        if lag_records <= self._own_lag_s(np.array(rate_rps), jobs) * rate_rps:
+            return np.empty(0)
+        first = min(lag_records, self.limit_records) / max(capacity_rps, NEVER)
+        result: Array = (self.overhead_at(scale_out) + first) * LATE_IN_BATCH
+        return result
+
+    def usual_lag_s(self, rate_rps: float, *, scale_out: int, capacity_rps: float, target_s: float) -> float:
+        """Lag, in seconds of input, that batches cause in normal operation."""
+        jobs = self._batches(np.array(capacity_rps), scale_out)
+        return float(self._band_s(np.array(rate_rps), jobs, target_s))
+
+    def recoveries_s(self, events: Events, *, scale_out: int, target_s: float, reach_s: float) -> Array:
+        """Until the lag stays in its band after each event: batch by batch from now on."""
+        grid_s, path = events.input.grid_s, events.path
+        lead = grid_s * math.ceil((LONGEST_BAND * target_s + RATE_S) / grid_s)
+        inflow = events.input.inflow(lead_s=lead)
+        one = self._batches(np.maximum(events.capacity_rps, NEVER), scale_out)
+        now = inflow.rate(path, np.full(len(path), lead), over_s=RATE_S)
+        usual = events.lag_records <= self._own_lag_s(now, one) * now
+        failed = np.repeat(events.moments_s[:, None], len(path), axis=1)
+        cycle, _ = one.cycle_s(inflow.rate(path, lead + failed, over_s=RATE_S))
+        steady_s = STEADY_CYCLES * np.where(np.isfinite(cycle), cycle, 0.0)
+        begin = events.input.last_caught_up_s(
+            path,
+            capacity_rps=events.sustained_rps,
+            lag_records=np.where(usual, 0.0, events.lag_records),
+            until_s=np.maximum(failed - steady_s, 0.0),
+        )
+        shape = failed.shape
+        path = np.broadcast_to(path, shape).ravel()
+        phase = np.broadcast_to(events.phase, shape).ravel()
+        down = np.broadcast_to(events.downtime_s, shape).ravel()
+        failed, begin = lead + failed.ravel(), begin.ravel()
+        jobs = self._batches(np.broadcast_to(one.capacity_rps, shape).ravel(), scale_out)
+        behind = np.isnan(begin)  # ever since now: the batches are followed from now on
+        waiting = uncommitted_records(
+            inflow,
+            path,
+            jobs,
+            begin_s=lead + np.where(behind, 0.0, begin),
+            waiting=np.where(behind, events.lag_records, np.inf),
+            phase=phase,
+            at_s=failed,
+        )
+        minutes = np.arange(RATE_S, max(target_s - RATE_S, RATE_S) + 1.0, RATE_S)
+        busiest = np.max(
+            [inflow.rate(path, failed + RATE_S + at, over_s=2.0 * RATE_S) for at in minutes], axis=0
+        )
+        back = recovered_in_batches(
+            inflow,
+            path,
+            jobs,
+            start_s=failed + down,
+            ahead=waiting - inflow.by(path, failed),
+            band_s=self._band_s(busiest, jobs, target_s),
+            until_s=failed + reach_s,
+        )
+        result: Array = (back - failed).reshape(shape)
+        return result
+
+    def _batches(self, capacity_rps: Array, scale_out: int) -> Batches:
+        alike = (self.overhead_at(scale_out), self.limit_records, self.trigger_s)
+        return Batches(capacity_rps, *(np.full(np.shape(capacity_rps), x) for x in alike))
+
+    def _band_s(self, rate_rps: Array, jobs: Batches, target_s: float) -> Array:
+        if self.band_s is not None:
+            return np.full(np.shape(rate_rps), self.band_s)
+        own_s = self._own_lag_s(rate_rps, jobs)
+        return recovery_band_s(own_s, trigger_s=self.trigger_s, longest_s=LONGEST_BAND * target_s)
+
+    def _own_lag_s(self, rate_rps: Array, jobs: Batches) -> Array:
+        """The largest lag that steady batches cause; beyond its capacity a job has none of its own."""
+        cycle, batch = jobs.cycle_s(np.minimum(rate_rps, BUSIEST * jobs.capacity_rps))
+        largest: Array = cycle + batch
+        return largest
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """The same draws of one kind of event at several moments."""
+
+    input: Input
+    path: Index
+    """Of the forecast, for each draw."""
+    capacity_rps: Array
+    sustained_rps: Array
+    downtime_s: Array
+    phase: Array
+    lag_records: float
+    moments_s: Array
+
+
+Engine = ContinuousEngine | BatchEngine
+
+
+def largest_bin_mean(rates_rps: Array, *, bins: int = 5) -> Array:
+    """The projected rate: the largest mean of five equal parts of the last axis (Phoebe §III-D)."""
+    parts = np.array_split(rates_rps, min(bins, rates_rps.shape[-1]), axis=-1)
+    result: Array = np.max([part.mean(axis=-1) for part in parts], axis=0)
+    return result
+
+
+def sustained(capacity: Interval, engine: Engine, *, scale_out: int) -> Interval:
+    """Interval of the sustained rate, from the interval of the bare processing rate."""
+    ends = np.array([capacity.low, capacity.mid, capacity.high])
+    low, mid, high = engine.sustained_rps(ends, scale_out=scale_out).tolist()
+    return Interval(low, mid, high, capacity.confidence)
 
 
 def aligned_scale_outs(low: int, high: int, *, tasks: int | None = None) -> tuple[int, ...]:
@@ -59,7 +296,6 @@ class ChangeCost:
 
     @property
     def worth(self) -> bool:
-        """Whether it saves more than it costs."""
         return self.saved > self.idle + self.lag
 
 
@@ -162,10 +398,10 @@ class Question:
     @property
     def allowed(self) -> tuple[int, ...]:
         """Sizes that may be chosen; not the current one if the bounds have moved and exclude it."""
-        return tuple(s for s in self.sizes if min(self.candidates) <= s <= max(self.candidates))
+        low, high = min(self.candidates), max(self.candidates)
+        return tuple(s for s in self.sizes if low <= s <= high)
 
     def capacity_of(self, scale_out: int) -> Interval | Unknown:
-        """The capacity at this size, if it is known."""
         return self.capacity.get(scale_out, Unknown(f"no capacity was given for {executors(scale_out)}"))
 
     @property
@@ -218,7 +454,7 @@ class Verdict:
     worst_moment_s: float | Unknown
     worst_kind: str | Unknown
     load_probability: float | Unknown
-    """Of a capacity that covers the forecast maximum."""
+    """Of a capacity that covers the forecast in every stretch as long as the target."""
     rescale_probability: float | Unknown
     """Of a change to this size that is itself recovered in time; 1 for the current size."""
     latency_ms: Interval | Unknown
@@ -237,11 +473,9 @@ class Verdict:
         return tuple(e for e in self.excuses if e.condition in conditions and e.measure is None)
 
     def fails(self, *conditions: str) -> bool:
-        """Whether one of these conditions failed."""
         return bool(self.failed(*conditions))
 
     def excuses_beside(self, *conditions: str) -> tuple[Excuse, ...]:
-        """The excuses of all other conditions."""
         return tuple(e for e in self.excuses if e.condition not in conditions)
 
 
@@ -257,16 +491,9 @@ class Decision:
     reason: str
     alarm: str | None
     verdicts: tuple[Verdict, ...]
-    utilisation_limit: float | Unknown
-    """The highest utilisation the promise allows, (R − D)/(R + I), D at the promised confidence."""
     smallest_feasible: int | Unknown
-    cost: ChangeCost | Unknown
-    """Of the change to fewer executors, where one was considered."""
-    notes: tuple[str, ...] = ()
-    """Conditions that were not judged, and why."""
 
     def of(self, scale_out: int) -> Verdict | Unknown:
-        """The verdict on this size."""
         found = [v for v in self.verdicts if v.scale_out == scale_out]
         return found[0] if found else Unknown(f"{executors(scale_out, 'were')} not among the candidates")
 
@@ -285,11 +512,6 @@ def span(low: str, high: str) -> str:
     if low == high:
         return high
     return f"{low[:-1] if low[-1] == high[-1] and low[-1] in 'kM' else low}–{high}"
-
-
-def percent(share: float) -> str:
-    """A share in percent, rounded down so that it never reads as kept when it is not."""
-    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"
 
 
 def seconds(value: float) -> str:

@@ -33,7 +33,7 @@ AFTER_CORNERS = 3  # StreamBed §5: at least three runs beyond the corners
 TOLERANCE = 0.15  # judgement: half the interval over its middle; the margin is 0.10
 WORTH = 0.02  # judgement: a run that takes less than 2 % off the variance is not worth its half hour
 RETRIES = 2  # judgement: a point whose probe was invalid twice is not asked for again
-NOISE = 0.03  # relative, at least; judgement: nobody measures a rate better
+NOISE = 0.03  # relative, at least; judgement: no rate is measured better
 APART = 0.1  # of the range; judgement: neighbours among the slot counts show noise, not shape
 FURTHEST = 10.0  # times the largest slots; further out all points look alike
 GRID = 64  # slot counts considered; more cost time and change nothing
@@ -125,7 +125,6 @@ class Explorer:
         return replace(self, runs=(*self.runs, (s, m, rate)))
 
     def plan(self) -> Plan:
-        """The plan from the valid runs."""
         return Plan.fit(SlotMeasurement(s, m, rate) for s, m, rate in self.runs if rate is not None)
 
     def _corners(self) -> list[tuple[int, float]]:
@@ -157,7 +156,6 @@ class Explorer:
         return float(share[best]), points[best]
 
     def _noise(self) -> float:
-        """Relative noise, from repeats where there are any."""
         repeats: dict[tuple[int, float], list[float]] = {}
         for s, m, rate in self.runs:
             if rate:

@@ -20,8 +20,7 @@ NEAR = 256  # judgement: a model that knows no power of two knows a few sizes ne
 class Capacity(Protocol):
     """The part of a capacity model that is used here."""
 
-    def predict(self, scale_out: int, /) -> Interval | Unknown:
-        """The highest rate that `scale_out` executors sustain."""
+    def predict(self, scale_out: int, /) -> Interval | Unknown: ...
 
 
 def smallest_scale_out(model: Capacity, *, target_rps: float) -> int | Unknown:
@@ -76,8 +75,7 @@ class _Known:
         return min((s for s in self.holes if s > self.too_small), default=0)
 
     def answer(self) -> int | Unknown:
-        """The smallest size, or the measurement that is missing."""
-        target = f"{self.target_rps:.0f} records/s"
+        target = f"{self.target_rps:,.0f} records/s"
         if self.enough is not None and self.enough == self.too_small + 1:
             return self.enough
         reason = self.holes.get(self.hole_above(), "")

@@ -37,8 +37,7 @@ import numpy as np
 
 from .. import codec
 from ..arguments import Array, number, whole
-from ..quantities import Interval, Json, Misuse, Unknown
-from ..student_t import quantile_95
+from ..quantities import Interval, Json, Misuse, Unknown, quantile_95
 
 Shape = Callable[[Any], Any]
 FORMS: Mapping[str, tuple[Shape, Shape]] = MappingProxyType(
@@ -78,7 +77,6 @@ class Plane:
 
     @classmethod
     def fit(cls, form: str, measurements: Iterable[SlotMeasurement]) -> Self | Unknown:
-        """Least-squares coefficients with their covariance."""
         points = list(measurements)
         design, rates, used = _design(form, points)
         if len({m.task_slots for m in points}) < 2:
@@ -107,7 +105,6 @@ class Plane:
         return cls(form, (a, b, c), rows, degrees)
 
     def rate_rps(self, *, task_slots: float, memory_mb: float) -> Interval:
-        """Mean sustained rate of these slots."""
         x = self._point(task_slots, memory_mb)
         mid = float(x @ np.array(self.coefficients))
         half = quantile_95(self.degrees) * math.sqrt(max(0.0, float(x @ np.array(self.covariance) @ x)))
@@ -195,7 +192,6 @@ class Plan:
 
     @classmethod
     def fit(cls, measurements: Iterable[SlotMeasurement]) -> Self:
-        """Plan from these measurements."""
         points = tuple(measurements)
         if not all(isinstance(m, SlotMeasurement) for m in points):
             raise Misuse("measurements", "must all be of models.planning.SlotMeasurement")
@@ -278,7 +274,6 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """The plan that `to_json` wrote."""
         if data.get("schema") != 1 or data.get("model") != "slots":
             raise Misuse(
                 "data", f"must be a slot plan of schema 1, got {data.get('model')!r}, {data.get('schema')!r}"

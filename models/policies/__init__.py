@@ -15,11 +15,9 @@ from . import headroom
 class Policy(Protocol):
     """Interface of an autoscaler. Its state is its own, and plain JSON."""
 
-    def start(self, settings: Settings) -> Any:
-        """The initial state of a job."""
+    def start(self, settings: Settings) -> Any: ...
 
-    def step(self, state: Any, observation: Observation, now: float) -> tuple[Any, list[Instruction]]:
-        """The next state, and the instructions for now."""
+    def step(self, state: Any, observation: Observation, now: float) -> tuple[Any, list[Instruction]]: ...
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"headroom": headroom})

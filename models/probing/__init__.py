@@ -4,11 +4,10 @@
 and `progress` are what is known so far.
 """
 
+from .curve import Estimate, Progress, estimates, measurements, progress
 from .probe import Facts, Probe, Result, Verdict, judge, lag_slope, processed_rps
-from .report import Estimate, Progress, estimates, measurements, progress
 from .search import ask, run, start, tell
-from .settings import Settings, grid_executor_seconds, grid_scale_outs
-from .state import Bracket, Done, State, believed
+from .state import Bracket, Done, Settings, State, believed, grid_executor_seconds, grid_scale_outs
 
 __all__ = [
     "Settings",

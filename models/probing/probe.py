@@ -179,12 +179,10 @@ class Result:
 
     @property
     def valid(self) -> bool:
-        """Whether it has a value."""
         return self.verdict != "invalid"
 
     @property
     def sustained(self) -> bool:
-        """Whether the job kept up."""
         return self.verdict == "sustained"
 
     @property
@@ -206,7 +204,6 @@ class Result:
 
     @property
     def cost(self) -> float:
-        """Executor-seconds this probe has used."""
         return self.probe.executor_seconds if self.executor_seconds is None else self.executor_seconds
 
     @property
@@ -282,7 +279,7 @@ def judge(probe: Probe, facts: Facts) -> Result:
     if achieved < REACHED_SHARE * probe.rate_rps:
         return invalid(
             f"the source never reached its rate: {achieved:,.0f} of {probe.rate_rps:,.0f} records/s; "
-            "a faster source or a lower highest_rate_rps is needed"
+            "a faster source is needed"
         )
     if processed == 0.0:
         return invalid("the job processed nothing at all")

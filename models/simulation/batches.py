@@ -101,7 +101,6 @@ class Checkpoint:
     commits: list[Commit] = field(default_factory=list)
 
     def begin(self, positions: Mapping[str, Whole]) -> None:
-        """The start offsets of a new query."""
         for topic, begin in positions.items():
             self.committed.setdefault(topic, begin)
 
@@ -190,14 +189,13 @@ class Batch:
     repeated: float = 0.0
 
     def join(self, executor: Executor, *, at_s: float, warm_up_s: float) -> None:
-        """It takes a task; with cold Python workers it holds this task for a while first."""
+        """Give an executor a task, which cold Python workers hold for a while first."""
         if not executor.warm:
             executor.holds_until_s = max(at_s, self.works_from_s) + warm_up_s
             executor.warm = True
         self.members.append(executor)
 
     def has_waiting_tasks(self) -> bool:
-        """Whether there is a task for a new executor."""
         return not self.members or self.left > self.task * len(self.members)
 
     def lose(self, executor: Executor, *, at_s: float) -> None:

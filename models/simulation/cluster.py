@@ -11,19 +11,34 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, TypeVar, cast
 
 from ..arguments import number, whole
-from ..errors import Misconfigured, NotReady, Unsafe
+from ..errors import Misconfigured, NoRoom, NotReady, Unsafe
 from ..ports import Injection, Plan, Query, Rescaled, Status
 from ..quantities import FAILURE_KINDS, Unknown, executors
 from .batches import Behaviour, Checkpoint, Platform
 from .job import Job
-from .topics import Topics, one_at_a_time
+from .topics import Topics
 
 TICK_S = 1e-6  # judgement: two moments that are closer are one; epoch seconds have no finer floats
 CAUSED_HERE = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")
 DEFAULT = Behaviour()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_at_a_time(method: F) -> F:
+    """A method that holds its object's `turn`, where several threads share a cluster."""
+
+    @wraps(method)
+    def call(self: Any, *given: Any, **more: Any) -> Any:
+        with self.turn:
+            return method(self, *given, **more)
+
+    return cast(F, call)
 
 
 @dataclass
@@ -47,7 +62,6 @@ class Cluster:
     # ------------------------------------------------------------------ time
 
     def advance(self, seconds: float) -> None:
-        """Advance time, event by event."""
         until = self.now_s + number("seconds", seconds, at_least=0.0)
         self._act()
         while self.now_s < until:
@@ -59,7 +73,6 @@ class Cluster:
             self._act()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass, as far as one call wants it."""
         self.advance(seconds)
 
     def _act(self) -> None:
@@ -169,7 +182,6 @@ class Cluster:
         return self.job(name).plan
 
     def job(self, name: str) -> Job:
-        """Everything about one deployment."""
         if name not in self.jobs:
             known = ", ".join(sorted(self.jobs)) or "none"
             raise Misconfigured("deployment", f"there is no '{name}' here; there is {known}")
@@ -182,7 +194,7 @@ class Cluster:
         held = sum(other.declared for other in running if other.plan.name != name)
         free = self.platform.slots - held
         if whole("scale_out", scale_out) > free:
-            raise Misconfigured(
+            raise NoRoom(
                 "spark.slots",
                 f"{executors(scale_out)} for {name} are more than the {free} free of {self.platform.slots}: "
                 "raise spark.slots, or lower the scale-out",

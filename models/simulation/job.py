@@ -112,7 +112,6 @@ class Job:
             self.batch.progress(from_s, to_s, self.behaviour)
 
     def act(self, at_s: float) -> None:
-        """Carry out everything that is due."""
         while self._one_step(at_s):
             pass
 
@@ -238,7 +237,6 @@ class Job:
         return True
 
     def _deleted(self, ends: Mapping[str, Whole]) -> str:
-        """Records of the batch that retention has deleted."""
         for topic, end in ends.items():
             from_, starts = self.checkpoint.committed[topic], self._topics[topic].starts
             for part in range(from_.size):

@@ -67,7 +67,6 @@ class SimulatedMetrics:
         nothing = Unknown(f"{name} has not started on its checkpoint yet")
         no_batch = Unknown("no batch is committed yet: wait for the first one")
         committed = {(t, p): int(end) for t, ends in kept.committed.items() for p, end in enumerate(ends)}
-        p50, p95, p99 = _percentiles(kept.commits, topics, now, self._waits.setdefault(name, {}))
         return Sample(
             at_s=now,
             head=head,
@@ -79,10 +78,9 @@ class SimulatedMetrics:
             last_commit_at_s=kept.committed_at_s if done else no_batch,
             run_id=job.run_id if job.driver_up else Unknown(job.reason or f"{name} does not run"),
             executors=self._executors(name, job, now),
-            latency_p50_ms=p50,
-            latency_p95_ms=p95,
-            latency_p99_ms=p99,
+            latency_p95_ms=_p95_ms(kept.commits, topics, now, self._waits.setdefault(name, {})),
             commits=self._commits(name, job),
+            driver="gone" if not job.driver_up else "up" if job.frozen_s is None else "silent",
         )
 
     def _commits(self, name: str, job: Job) -> tuple[Commit, ...]:
@@ -138,10 +136,8 @@ def _lag(head: Offsets, committed: Offsets, log_start: Offsets) -> float:
     )
 
 
-def _percentiles(
-    commits: list[Done], topics: Topics, now: float, known: dict[int, Waits]
-) -> list[float | Unknown]:
-    """p50, p95, p99 in milliseconds. `known`: latencies of earlier batches."""
+def _p95_ms(commits: list[Done], topics: Topics, now: float, known: dict[int, Waits]) -> float | Unknown:
+    """Over the records that were committed lately. `known`: latencies of earlier batches."""
     first = bisect_right(commits, now - WINDOW_S, key=lambda commit: commit.at_s)
     for batch in [batch for batch in known if first == len(commits) or batch < commits[first].batch]:
         del known[batch]
@@ -150,13 +146,12 @@ def _percentiles(
             known[commit.batch] = _waits(commit, topics)
     found = [waits for waits in known.values() if waits[0].size]
     if not found:
-        none = Unknown(f"no record was committed in the last {WINDOW_S:.0f} s")
-        return [none, none, none]
+        return Unknown(f"no record was committed in the last {WINDOW_S:.0f} s")
     values, weight = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.argsort(values)
     grown = np.cumsum(weight[order])
-    at = np.searchsorted(grown, np.array([0.5, 0.95, 0.99]) * grown[-1] * (1.0 - 1e-9))
-    return [1000.0 * max(0.0, float(values[order[i]])) for i in at]
+    at = np.searchsorted(grown, 0.95 * grown[-1] * (1.0 - 1e-9))
+    return 1000.0 * max(0.0, float(values[order[at]]))
 
 
 def _waits(commit: Done, topics: Topics) -> Waits:

@@ -11,14 +11,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import Array, number, numbers, whole
-from ..errors import Misconfigured, NotReady, Unsafe
+from ..errors import BrokerSilent, Misconfigured, Unsafe
 from ..ports import Offsets
 from ..quantities import Misuse
 
@@ -79,7 +78,6 @@ class Topic:
         return min(after_s, math.nextafter(then_s, math.inf))  # epoch seconds are coarse: never too early
 
     def before(self, at_s: float) -> Whole:
-        """Number of records that arrived before this moment."""
         first = bisect_left(self.times_s, at_s)  # of two equal times the first is before a jump
         jump = first < len(self.times_s) and self.times_s[first] == at_s
         found = np.floor((self.ends[first] if jump else self.reached(at_s)) + ROUNDING).astype(np.int64)
@@ -98,7 +96,6 @@ class Topic:
             self.times_s.append(at_s)
 
     def add(self, at_s: float, counts: Array) -> None:
-        """Add records at once."""
         self.knot(at_s)
         if self.away_s is not None:
             self.held = self.held + counts
@@ -122,20 +119,6 @@ class Topic:
         self.ends = [np.pad(ends, more) for ends in self.ends]
         self.rates, self.held = np.pad(self.rates, more), np.pad(self.held, more)
         self.starts = np.pad(self.starts, more)
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def one_at_a_time(method: F) -> F:
-    """A method that holds its object's `turn`, where several threads share a cluster."""
-
-    @wraps(method)
-    def call(self: Any, *given: Any, **more: Any) -> Any:
-        with self.turn:
-            return method(self, *given, **more)
-
-    return cast(F, call)
 
 
 class Topics:
@@ -162,83 +145,83 @@ class Topics:
 
     # ------------------------------------------------------------- as a broker
 
-    @one_at_a_time
     def topics(self) -> dict[str, int]:
-        self._answer()
-        return {name: topic.partitions for name, topic in self._topics.items()}
+        with self.turn:
+            self._answer()
+            return {name: topic.partitions for name, topic in self._topics.items()}
 
-    @one_at_a_time
     def create(
         self, topic: str, *, partitions: int, kept_s: float | None = None, at_s: float | None = None
     ) -> None:
         """Records need no room here, and are kept for ever."""
-        self._answer()
-        if kept_s is not None:
-            number("kept_s", kept_s, above=0.0)
-        name = topic
-        wanted = whole("partitions", partitions)
-        if not name or len(name) > 249 or name in (".", "..") or not set(name) <= LEGAL:
-            raise Misconfigured("topic", f"'{name}' is no name for a topic")
-        if name not in self._topics:
-            self._topics[name] = Topic(wanted, at_s=self._clock() if at_s is None else at_s)
-        elif self._topics[name].partitions != wanted:
-            raise Unsafe(
-                f"the topic {name} is there with {self._topics[name].partitions} partitions, not {wanted}: "
-                "use it as it is, or choose another name",
-            )
+        with self.turn:
+            self._answer()
+            if kept_s is not None:
+                number("kept_s", kept_s, above=0.0)
+            name = topic
+            wanted = whole("partitions", partitions)
+            if not name or len(name) > 249 or name in (".", "..") or not set(name) <= LEGAL:
+                raise Misconfigured("topic", f"'{name}' is no name for a topic")
+            if name not in self._topics:
+                self._topics[name] = Topic(wanted, at_s=self._clock() if at_s is None else at_s)
+            elif self._topics[name].partitions != wanted:
+                raise Unsafe(
+                    f"the topic {name} is there with {self._topics[name].partitions} partitions, "
+                    f"not {wanted}: use it as it is, or choose another name",
+                )
 
-    @one_at_a_time
     def delete(self, topic: str) -> None:
-        self._answer()
-        self._topics.pop(topic, None)
-        for kept in self._groups.values():
-            kept.pop(topic, None)
+        with self.turn:
+            self._answer()
+            self._topics.pop(topic, None)
+            for kept in self._groups.values():
+                kept.pop(topic, None)
 
-    @one_at_a_time
     def starts(self, topics: Sequence[str]) -> Offsets:
-        self._answer()
-        return {(name, p): int(at) for name in topics for p, at in enumerate(self[name].starts)}
+        with self.turn:
+            self._answer()
+            return {(name, p): int(at) for name in topics for p, at in enumerate(self[name].starts)}
 
-    @one_at_a_time
     def ends(self, topics: Sequence[str], *, at_s: float | None = None) -> Offsets:
-        self._answer()
-        now_s = self._clock() if at_s is None else at_s
-        return {(name, p): int(end) for name in topics for p, end in enumerate(self[name].end(now_s))}
+        with self.turn:
+            self._answer()
+            now_s = self._clock() if at_s is None else at_s
+            return {(name, p): int(end) for name in topics for p, end in enumerate(self[name].end(now_s))}
 
-    @one_at_a_time
     def offsets_at(self, topic: str, at_s: float) -> Offsets:
-        self._answer()
-        found, since = self[topic], number("at_s", at_s)
-        offsets = np.clip(found.before(since), found.starts, found.end(self._clock()))
-        return {(topic, p): int(offset) for p, offset in enumerate(offsets)}
+        with self.turn:
+            self._answer()
+            found, since = self[topic], number("at_s", at_s)
+            offsets = np.clip(found.before(since), found.starts, found.end(self._clock()))
+            return {(topic, p): int(offset) for p, offset in enumerate(offsets)}
 
-    @one_at_a_time
     def committed(self, group: str, topics: Sequence[str]) -> Offsets:
-        names = topics
-        self._answer()
-        for name in names:
-            self[name]
-        kept = self._groups.get(group, {})
-        return {
-            (name, p): int(offset)
-            for name in names
-            if name in kept
-            for p, offset in enumerate(kept[name])
-            if offset >= 0
-        }
+        with self.turn:
+            names = topics
+            self._answer()
+            for name in names:
+                self[name]
+            kept = self._groups.get(group, {})
+            return {
+                (name, p): int(offset)
+                for name in names
+                if name in kept
+                for p, offset in enumerate(kept[name])
+                if offset >= 0
+            }
 
-    @one_at_a_time
     def commit(self, group: str, offsets: Offsets) -> None:
-        self._answer()
-        if not group:
-            raise Misconfigured("group", "'' is no name for a consumer group")
-        kept = {name: self._kept(group, name) for name, _ in offsets}
-        for (name, part), offset in offsets.items():
-            whole(f"offsets[{(name, part)}]", offset, at_least=0)
-            if not 0 <= part < self[name].partitions:
-                raise Misconfigured("topic", f"{name} has no partition {part}")
-            kept[name][part] = offset
-        self._groups.setdefault(group, {}).update(kept)
+        with self.turn:
+            self._answer()
+            if not group:
+                raise Misconfigured("group", "'' is no name for a consumer group")
+            kept = {name: self._kept(group, name) for name, _ in offsets}
+            for (name, part), offset in offsets.items():
+                whole(f"offsets[{(name, part)}]", offset, at_least=0)
+                if not 0 <= part < self[name].partitions:
+                    raise Misconfigured("topic", f"{name} has no partition {part}")
+                kept[name][part] = offset
+            self._groups.setdefault(group, {}).update(kept)
 
     def commit_all(self, group: str, offsets: Mapping[str, Whole]) -> None:
         """Commit of whole topics, without checks."""
@@ -251,7 +234,7 @@ class Topics:
 
     def _answer(self) -> None:
         if self.away:
-            raise NotReady("brokers.bootstrap: the simulated broker does not answer")
+            raise BrokerSilent("brokers.bootstrap: the simulated broker does not answer")
 
     # --------------------------------------------------- what happens to it
 
@@ -288,7 +271,6 @@ class Topics:
         self[name].grow(at_s, partitions)
 
     def leave(self, *, at_s: float) -> None:
-        """Stop the broker."""
         if not self.away:
             self.away = True
             for topic in self._topics.values():

@@ -4,16 +4,13 @@ With u = y − s(t) (the curve of `fourier`) and w = u or its difference u_t −
 
     w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 
-A model that returns to a level, or averages over many steps, must notice that the level has moved. So two
-sums of the standardised errors z = e/σ, clipped to ±3, are kept (Page): S = max(0, S ± z − ½). When one
-exceeds 12, c moves by (1 + Σθ) times the mean error since that sum was last zero; with differences the
-level moves by that error. In white noise that happens less than once in 10⁵ steps, a spike of four steps
-does not reach it, a jump of 2σ is followed within about ten steps.
+After a jump of the level (`ensemble`) or a long gap nothing says where the level is: the drift is not drawn
+on, and what is seen next is believed at once. The k-th value since counts as the k-th of their mean, 1/k,
+until the model's own averaging gives it as much. A model that returns to a level believes it only if that
+value lies further off than its values ever do.
 
-After a long gap nothing says that the level is still where it was: the drift is not drawn on through it, and
-what is seen next is believed at once. With differences the k-th value since counts as the k-th of their mean,
-1/k, until the model's own averaging gives it as much; a model that returns to a level takes the first value
-for it if that lies further off than its values ever do.
+A damped trend is a recursion too: with the share α of an error that moves the level, β that moves the slope,
+and φ of the slope that is left a step later, φ_1 = φ, θ_1 = α + φβ − 1 − φ, θ_2 = φ(1 − α), on differences.
 
 Only this recursion is kept of a fitted ARIMA: an update and a forecast need numpy alone, a model is a few
 numbers of JSON, and the back-test runs exactly what the live forecast runs.
@@ -35,8 +32,10 @@ w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -45,8 +44,8 @@ from .. import codec
 from ..arguments import Array
 from ..quantities import Json
 from .fourier import NO_CURVE, Fourier
-from .naive import LONG_GAP
 
+LONG_GAP = 20  # steps; judgement: twice the horizon, and what an average with θ = −0.95 remembers
 LARGEST_ORDER = 2  # judgement: with the curve taken out, longer memories only cost time
 LONG_MEMORY = 20  # judgement: innovations of an MA(1) with θ = 0.8 are then known to 1 %
 
@@ -127,10 +126,23 @@ class Recursion:
         return self.deviation * math.sqrt(math.fsum(v * v for v in psi))
 
 
-CLIPPED, ALLOWANCE, MOVED = 3.0, 0.5, 12.0  # Page's sums: ½ is best for shifts of one σ; 12 by the text above
 FAR_OFF = 3.0  # usual deviations of u from its level; one value in 400
 
-STATE = ("at", "w", "e", "level", "moved", "sums", "since", "errors", "missing", "since_gap")
+STATE = ("at", "w", "e", "level", "moved", "missing", "since_gap")
+
+
+@functools.lru_cache(maxsize=256)
+def _responses(recursion: Recursion, steps: int) -> Array:
+    """What one unit of the constant, of each w and of each e adds to the next `steps` values."""
+    p, rows = len(recursion.ar), []
+    for unit in np.eye(1 + p + len(recursion.ma)).tolist():
+        constant, w, e, row = unit[0], unit[1 : 1 + p], unit[1 + p :], []
+        for _ in range(steps):
+            value = constant + sum(map(mul, recursion.ar, w)) + sum(map(mul, recursion.ma, e))
+            w, e = [value, *w][:p], [0.0, *e][: len(e)]
+            row.append(value)
+        rows.append(np.cumsum(row) if recursion.differenced else row)
+    return np.array(rows)
 
 
 class Arima:
@@ -151,29 +163,27 @@ class Arima:
         """The newest u; before the first, where to begin. None: at the first value observed."""
         self.moved = 0.0
         """By how much c has moved since the fit."""
-        self.sums = [0.0, 0.0]
-        self.since = [0, 0]
-        self.errors = [0.0, 0.0]
         self.missing = 0
         """Values in a row, up to now."""
         self.since_gap = 0
-        """How many were seen since a long gap, while the model's own average would give them less weight."""
+        """How many were seen since a long gap or a jump, while the model's average would give them less."""
 
     @property
     def name(self) -> str:
         """Name in reports."""
         orders = ",".join(str(o) for o in self.recursion.order)
         drift = " with drift" if self.recursion.differenced and self.recursion.intercept != 0.0 else ""
-        curve = f" + fourier {'/'.join(str(p) for p in self.curve.periods)}" if self.curve.periods else ""
-        return f"arima({orders}){drift}{curve}"
+        return f"arima({orders}){drift}{self._around}"
+
+    @property
+    def _around(self) -> str:
+        return f" + fourier {'/'.join(str(p) for p in self.curve.periods)}" if self.curve.periods else ""
 
     def see(self, values: Array) -> None:
         """Update with new values; a missing value is replaced by the expected one, for a while."""
         left = (values - self.curve.at(self.at, values.size)).tolist()
         self.at += len(left)
         recursion, w, e, level = self.recursion, self.w, self.e, self.level
-        # Differences follow the level by themselves, unless Σθ near −1 averages over many steps.
-        follows = recursion.deviation > 0.0 and recursion.averages
         for u in left:
             missing = u != u
             if missing:
@@ -207,14 +217,16 @@ class Arima:
             if e:
                 e.insert(0, change - expected)
                 e.pop()
-            if follows and not missing:
-                self._follow(change - expected)
             if self.since_gap and not missing:
-                self._average(change - expected)
+                level = self._averaged(change - expected, level)
         self.level = level
 
+    def restart(self) -> None:
+        """Take the next value for the level: it has moved."""
+        self.missing = LONG_GAP + 1
+
     def _found_again(self, u: float, level: float | None) -> float | None:
-        """The level to go on from with the first value after a long gap."""
+        """The level to go on from with the first value after a long gap or a jump."""
         recursion = self.recursion
         if recursion.differenced:
             self._begin_at(recursion.usual)
@@ -224,73 +236,39 @@ class Arima:
         if abs(u - (recursion.intercept + self.moved) / settled) > FAR_OFF * recursion.usual_deviation:
             self._begin_at(u)
             self.moved = settled * u - recursion.intercept
+            self.since_gap = 1
         return level
 
     def _begin_at(self, w: float) -> None:
         """Reset the state to a constant w."""
         self.w[:] = [w] * len(self.w)
         self.e[:] = [0.0] * len(self.e)
-        self.sums, self.since, self.errors = [0.0, 0.0], [0, 0], [0.0, 0.0]
 
-    def _follow(self, error: float) -> None:
-        z = max(-CLIPPED, min(CLIPPED, error / self.recursion.deviation))
-        for side, signed in enumerate((z, -z)):
-            self.sums[side] = max(0.0, self.sums[side] + signed - ALLOWANCE)
-            if self.sums[side] == 0.0:
-                self.since[side], self.errors[side] = 0, 0.0
-                continue
-            self.since[side] += 1
-            self.errors[side] += error
-            if self.sums[side] > MOVED:
-                self._move(self.errors[side] / self.since[side])
-                self.sums, self.since, self.errors = [0.0, 0.0], [0, 0], [0.0, 0.0]
-                return
-
-    def _move(self, error: float) -> None:
-        if self.recursion.differenced:
-            self._shift(error)
-        else:
-            # A constant that is off by δ leaves errors of δ / (1 + Σθ).
-            self.moved += error * max(0.0, 1.0 + sum(self.recursion.ma))
-
-    def _shift(self, change: float) -> None:
-        """Every later level by so much: an error d enters them with d Σθ / (1 − Σφ)."""
-        self.e[0] += change * (1.0 - sum(self.recursion.ar)) / sum(self.recursion.ma)
-
-    def _average(self, error: float) -> None:
-        """Weight of the next value since a long gap in their mean."""
-        own = (1.0 + sum(self.recursion.ma)) / (1.0 - sum(self.recursion.ar))
-        share = 1.0 / self.since_gap
+    def _averaged(self, error: float, level: float | None) -> float | None:
+        """The level with the newest value's weight in the mean of those since the jump."""
+        recursion, share = self.recursion, 1.0 / self.since_gap
+        own = 1.0 + sum(recursion.ar[:1]) + sum(recursion.ma[:1]) if recursion.differenced else 1.0 / LONG_GAP
         if share <= own:
             self.since_gap = 0
-            return
-        self._shift((share - own) * error)
+            return level
         self.since_gap += 1
+        if recursion.differenced and level is not None:
+            return (
+                level + (share - own) * error
+            )  # a newest value that lies so much higher moves all forecasts
+        self.moved += share * error * (1.0 + sum(recursion.ma))
+        return level
 
     def ahead(self, steps: int) -> Array:
         """Forecast of the next `steps` steps."""
-        recursion, w, e = self.recursion, list(self.w), list(self.e)
-        result = []
-        for _ in range(steps):
-            expected = recursion.intercept + self.moved
-            for coefficient, value in zip(recursion.ar, w, strict=True):
-                expected += coefficient * value
-            for coefficient, value in zip(recursion.ma, e, strict=True):
-                expected += coefficient * value
-            if w:
-                w.insert(0, expected)
-                w.pop()
-            if e:
-                e.insert(0, 0.0)
-                e.pop()
-            result.append(expected)
-        left = np.array(result)
-        if recursion.differenced:
-            left = (self.level or 0.0) + np.cumsum(left)
-        return left + self.curve.at(self.at, steps)
+        recursion = self.recursion
+        state = np.array((recursion.intercept + self.moved, *self.w, *self.e))
+        # Not as a matrix product, whose last digit depends on the number of steps.
+        result: Array = (state[:, None] * _responses(recursion, steps)).sum(axis=0)
+        result = result + self.curve.at(self.at, steps)
+        return result + (self.level or 0.0) if recursion.differenced else result
 
     def to_json(self) -> dict[str, Any]:
-        """Coefficients, curve and state as plain JSON."""
         return {
             "kind": self.kind,
             "recursion": codec.to_json(self.recursion),
@@ -300,10 +278,26 @@ class Arima:
 
     @classmethod
     def from_json(cls, data: Json) -> Arima:
-        """The candidate as it was when `to_json` was called."""
         recursion = codec.from_json(Recursion, data["recursion"], name="recursion")
         result = cls(recursion, codec.from_json(Fourier, data["curve"], name="curve"))
         for name, value in data["state"].items():
             if name in STATE:
                 setattr(result, name, list(value) if isinstance(value, list) else value)
         return result
+
+
+SLOW = 0.08  # of an error in the level; judgement: the mean of a quarter of an hour at 30 s
+
+
+class Trend(Arima):
+    """Exponential smoothing."""
+
+    kind = "trend"
+
+    @property
+    def name(self) -> str:
+        ar, ma = self.recursion.ar, self.recursion.ma
+        form = "exponential smoothing" if not ar else "damped trend" if ar[0] < 1.0 else "straight trend"
+        if ar == (1.0,) and 1.0 - ma[1] <= SLOW + 1e-9:
+            form = "slow trend"
+        return f"{form}{self._around}"

@@ -1,150 +1,244 @@
-"""Forecast of the arrival rate: fit, update, predict, and its band from the errors of the back-test.
+"""Forecast of the arrival rate: the fitted `Forecaster`, updated and asked in every tick, and its band.
 
-`fit_forecast` takes seconds (orders, coefficients, back-test) and is not called in a tick; the `Forecaster`
-that it returns takes in new observations and predicts in milliseconds, with numpy alone, and is stored as
-JSON. `naive_forecaster` stands in when the fitted model has failed: the naive candidate with the smallest
-error of late.
+It takes in new observations and predicts in milliseconds, with numpy alone, and is stored as JSON; `fitting`
+makes it.
 
-**Band.** The winner's errors in the back-test are kept as whole trajectories r_j (one per origin), because
-errors within a horizon are correlated. With the forecast f and a scale s,
+**Band.** Errors of earlier forecasts are kept as whole trajectories r_j, because errors within a horizon hang
+together, each in units of the error one step ahead at its origin; the newest ROWS of them count. With the
+forecast f, that error now, e, and a factor c,
 
-    path_j(h) = max(0, f(h) + s(h) · (r_j(h) + d_j))     s = 1, or max(f, floor) if errors grow with the rate
+    path_j(h) = max(0, f(h) + c · u(h) · r_j(h))          u(h) = e · (max(f(h), floor) / max(f(0), floor))^p
 
-Quantiles over the paths are the band. The shifts d_j make up for few independent horizons: σ of the
-trajectories' means is known from k of them only, so d_j widens it to Student's t, σ·√(q² − 1) with q =
-t_{k−1}/z · √(1 + 1/k), and the noise within a horizon stays as it is.
+Quantiles over the paths are the band. e has a half-life of NOW steps, so the band widens as soon as the
+load gets less predictable; c stretches the trajectories about their median, and follows what the band has
+covered of late: its logarithm grows by PACE · (0.9 − share inside) with every value. (Adaptive conformal
+inference, Gibbs and Candès 2021, on the width in place of the level.) The peak is not the maximum of the
+paths, which add new noise to the forecast: it is max f plus the quantiles of max y − max f at the same
+origins, stretched by c and by a factor of its own. Until three horizons were seen, random walks of a prior
+width are among the trajectories, and from few horizons the trajectories' common part is widened to
+Student's t: σ of k means by σ·√(q² − 1) with q = t_{k−1}/z · √(1 + 1/k).
 
-The peak is not the maximum of the paths, which add new noise to the forecast: it is max f plus the
-quantiles of max y − max f at the same origins, stretched from their median by q. Intervals from an ARIMA's
-own variance cover too little (measured: 87 % for 95 %) and are not used.
+**Score** against the rates observed afterwards. A forecast *missed* when the highest observed rate lies
+outside its interval of the peak, or when its mean absolute error is more than twice that of the last value
+observed before it was made. A calibrated 90 % interval misses one time in ten, so a single miss says little.
+A missing observation (NaN) is left out; a zero is a value.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import codec
 from ..arguments import Array, number, numbers, whole
-from ..quantities import Interval, Json, Misuse, Unknown
-from ..series import periods, profile, recurrence, recurs
-from ..student_t import student_quantiles
-from . import backtest, fitting
-from .arima import Arima
-from .backtest import BacktestError, Candidate, Plan, Trial
-from .fourier import NO_CURVE, fit_curve
-from .naive import LastValue, RecentMedian, SeasonalNaive
+from ..quantities import MOST_PATHS, Interval, Json, Misuse, Unknown, student_quantiles
+from ..series import Grid
+from .ensemble import PRECISE, BacktestError, Ensemble
 
 CONFIDENCE = 0.90  # judgement: as the capacity intervals
-FLOOR_SHARE = (
-    0.1  # judgement: errors do not vanish with the rate; a tenth of the mean rate is the least scale
-)
-MOST_NUMBERS = 40_000  # judgement: half a megabyte of JSON
+
+
+ROWS = 120  # trajectories, at most; 5 % is then the sixth smallest
+A_HORIZON = 6  # trajectories begin within one horizon; more hang together too closely to count
+NOW = 8  # steps
+CLIPPED = 5.0  # times the error of late that one error may count
+PACE = 0.08  # judgement, not tuned: nine steps without a hit double the width
+PEAK_PACE = 0.04
+NARROWEST, WIDEST = 0.5, 4.0  # judgement: beyond, the trajectories themselves must change
 FEW_HORIZONS = 3  # below this the trajectories say too little, and a prior stands beside them
 PRIOR_SHARE = 0.2  # judgement: without experience the rate may move by a fifth over the horizon (one sigma)
 PRIOR_PATHS = 40
+FLOOR_SHARE = 0.1  # of the usual rate; judgement: errors do not vanish with the rate
+BEYOND = 1.25  # judgement: of the largest error of late, beyond what was seen
+FADING = 120  # steps until half of it is left
+TINY = 1e-9  # of the rate
+HALF_AS_SURE = 4.0  # judgement: what a load that doubles now and then shows of it within twenty steps
+FARTHEST = 50.0  # errors of late; judgement: where nothing varied, the first jump is no measure of the next
+INSIDE = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
 
 
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """Error trajectories (trajectories, horizon) in units of the scale."""
+@dataclass(kw_only=True, eq=False)
+class Band:
+    """The errors of earlier forecasts, and those of the forecasts under way."""
 
-    trajectories: Array
+    leads: int
+    level_rps: float
+    """The usual rate."""
+    prior_rps: float
+    """Standard deviation of a prior's random walk, a step."""
+    rows: Array
+    """Finished trajectories, oldest first, in units of their origins."""
     peaks: Array
-    """How far the highest observed rate lay above the highest forecast, in the same units; may be empty."""
-    proportional: bool
-    floor_rps: float
+    error: float = 0.0
+    seen: float = 0.0
+    """The discounted number of errors in `error`."""
+    growth: list[float] = field(default_factory=lambda: [0.0] * 5)
+    """Of log rate x and log |error| y: count, means, Σ (x − x̄)², Σ (x − x̄)(y − ȳ)."""
+    largest: float = 0.0
+    """The largest error at any lead, fading."""
+    factor: float = 1.0
+    peak_factor: float = 1.0
+    finished: int = 0
+    mids: Array
+    """Forecasts under way (origins, leads), newest origin first, as their units."""
+    units: Array
+    values: list[float | None] = field(default_factory=list)
+    """Those that they are compared with, newest last; None where nothing was observed."""
+    _quantiles: Array | None = None
 
-    def paths(self, mid: Array) -> Array:
-        """Possible paths of the rate, one row per trajectory."""
-        scale = np.maximum(mid, self.floor_rps) if self.proportional else np.ones_like(mid)
-        result: Array = np.maximum(mid + scale * self.trajectories, 0.0)
+    def __post_init__(self) -> None:
+        # JSON has no shape for what is empty.
+        for name in ("rows", "mids", "units"):
+            setattr(self, name, getattr(self, name).reshape(-1, self.leads))
+
+    @classmethod
+    def begin(cls, *, leads: int, history: Array) -> Band:
+        """Without any experience."""
+        seen = history[~np.isnan(history)]
+        level = float(seen.mean()) if seen.size else 0.0
+        step = PRIOR_SHARE * level / math.sqrt(leads)
+        if seen.size > 1:
+            step = math.hypot(step, float(np.sqrt((np.diff(seen) ** 2).mean())))
+        none = np.empty((0, leads))
+        return cls(
+            leads=leads,
+            level_rps=level,
+            prior_rps=step,
+            rows=none,
+            peaks=np.empty(0),
+            mids=none,
+            units=none,
+        )
+
+    @property
+    def horizons(self) -> float:
+        """How many horizons fit beside each other into the time since the beginning."""
+        return self.finished / self.leads
+
+    @property
+    def _floor_rps(self) -> float:
+        """The least rate that errors are scaled with."""
+        return max(FLOOR_SHARE * self.level_rps, TINY)
+
+    def unit(self, mid: Array) -> Array:
+        floor = self._floor_rps
+        now = max(float(mid[0]), floor)
+        result: Array = (
+            max(self.error, PRECISE * self.level_rps, TINY * floor)
+            * (np.maximum(mid, floor) / now) ** self.power
+        )
         return result
 
-    def later(self, steps: int) -> Spread:
-        """The spread of a forecast that begins so many steps after the newest observation."""
-        horizon = self.trajectories.shape[1]
-        return replace(self, trajectories=_extended(self.trajectories, horizon + steps)[:, steps:])
+    @property
+    def power(self) -> float:
+        """The p of errors that grow as rate^p: slope of log |error| over log rate, drawn towards ½."""
+        *_, squares, products = self.growth
+        return min(max((0.5 * HALF_AS_SURE + products) / (HALF_AS_SURE + squares), 0.0), 1.0)
+
+    def _grow(self, rate: float, error: float) -> None:
+        count, x, y, squares, products = self.growth
+        floor = self._floor_rps
+        new_x, new_y, count = math.log(max(rate, floor)), math.log(max(error, TINY * floor)), count + 1.0
+        x, off = x + (new_x - x) / count, new_x - x
+        y = y + (new_y - y) / count
+        self.growth = [count, x, y, squares + off * (new_x - x), products + off * (new_y - y)]
+
+    def see(self, y: float) -> None:
+        """A new value: an error of every forecast under way."""
+        count = len(self.mids)
+        lead = np.arange(count)
+        self.values = [*self.values[-self.leads + 1 :], None if y != y else y][-self.leads :]
+        if y == y and count:
+            off = y - self.mids[lead, lead]
+            self.largest = max(float(np.abs(off).max()), 0.5 ** (1.0 / FADING) * self.largest)
+            one = abs(float(off[0]))
+            one = min(one, CLIPPED * self.error) if self.seen > NOW else one
+            self._grow(float(self.mids[0, 0]), one)
+            self.seen = min(self.seen + 1.0, NOW / math.log(2.0))
+            self.error += (one - self.error) / self.seen
+            if self.horizons >= FEW_HORIZONS and len(self.rows):
+                low, high = _between(self._inside()[:, :-1], self.factor)
+                units = self.units[lead, lead]
+                inside = float(((low[lead] * units <= off) & (off <= high[lead] * units)).mean())
+                self.factor = _steered(self.factor, PACE, inside)
+        if count == self.leads:
+            self._finish()
+
+    def _finish(self) -> None:
+        """The oldest forecast is over."""
+        mid, unit, observed = self.mids[-1], self.units[-1], np.array(self.values, dtype=np.float64)
+        known = ~np.isnan(observed)
+        self.finished += 1
+        if 2 * known.sum() < known.size:
+            return
+        highest = int(mid.argmax())
+        peak = (float(observed[known].max()) - mid[highest]) / unit[highest]
+        peak = min(max(peak, -FARTHEST), FARTHEST)
+        if self.horizons >= FEW_HORIZONS and self.peaks.size:
+            low, high = _between(self._inside()[:, -1], self.factor * self.peak_factor)
+            self.peak_factor = _steered(self.peak_factor, PEAK_PACE, float(low <= peak <= high))
+        if self.finished % max(1, self.leads // A_HORIZON):
+            return
+        at = np.arange(known.size)
+        row = np.clip(np.interp(at, at[known], ((observed - mid) / unit)[known]), -FARTHEST, FARTHEST)
+        self.rows = np.vstack((self.rows[1 - ROWS :], row))
+        self.peaks = np.append(self.peaks[1 - ROWS :], peak)
+        self._quantiles = None
+
+    def issue(self, mid: Array) -> None:
+        """A new forecast, at the leads that are judged."""
+        keep = self.leads - 1
+        self.mids = np.vstack((mid, self.mids[:keep]))
+        self.units = np.vstack((self.unit(mid), self.units[:keep]))
+
+    def _inside(self) -> Array:
+        """Quantiles of the trajectories, lead by lead, and last those of the peaks."""
+        if self._quantiles is None:
+            self._quantiles = np.quantile(np.column_stack((self.rows, self.peaks)), INSIDE, axis=0)
+        return self._quantiles
+
+    def trajectories(self, mid: Array, *, seed: int) -> Array:
+        """Errors around this forecast, in records/s."""
+        found = np.empty((0, self.leads))
+        if len(self.rows):
+            shifts = _shifts(self.rows.mean(axis=1), self.horizons, seed)
+            middle = np.median(self.rows, axis=0)
+            spread = middle + self.factor * (self.rows + shifts[:, None] - middle)
+            found = self._seen_so_far(self.unit(mid) * spread)
+        if self.horizons < FEW_HORIZONS or not len(self.rows):
+            found = np.vstack((found, _prior(self.prior_rps, self.leads, seed)))
+        return found
+
+    def _seen_so_far(self, errors: Array) -> Array:
+        """Errors little larger than any seen: a forecast that lags a ramp errs one step ahead already."""
+        result: Array = np.clip(errors, -BEYOND * self.largest, BEYOND * self.largest)
+        return result
+
+    def peak(self, paths: Array, mid: Array) -> Interval:
+        """Maximum over the horizon."""
+        highest = paths.max(axis=1)
+        if self.horizons >= FEW_HORIZONS and self.peaks.size:
+            at = int(mid.argmax())
+            middle = float(np.median(self.peaks))
+            wider = self.factor * self.peak_factor * _inflation(self.horizons)
+            spread = middle + wider * (self.peaks - middle)
+            highest = np.maximum(mid[at] + self._seen_so_far(self.unit(mid)[at] * spread), 0.0)
+        low, mid_, high = np.quantile(highest, INSIDE).tolist()
+        return Interval(low, mid_, high, CONFIDENCE)
 
 
-def spread_of(trial: Trial, where: Plan, *, horizon: int, history: Array, seed: int) -> Spread:
-    """Spread of the next forecast, from the errors of the back-test."""
-    seen = ~np.isnan(trial.observed)
-    enough = seen.sum(axis=1) * 2 >= where.steps
-    level = float(np.nanmean(history))
-    floor = FLOOR_SHARE * level
-    trajectories, peaks = np.empty((0, horizon)), np.empty(0)
-    proportional = False
-    if enough.any():
-        forecasts = trial.forecasts[enough]
-        errors = _bridged(trial.observed[enough] - forecasts)
-        scale = np.maximum(forecasts, floor)
-        proportional = (
-            floor > 0.0
-            and where.independent >= 2 * FEW_HORIZONS
-            and _likelihood(errors / scale, scale) > _likelihood(errors, np.ones_like(scale))
-        )
-        trajectories = _extended(errors / scale if proportional else errors, horizon)
-        shifts = _shifts(trajectories.mean(axis=1), where.independent, seed)
-        trajectories = trajectories + shifts[:, None]
-        if where.steps == horizon and where.independent >= FEW_HORIZONS:
-            highest = forecasts.max(axis=1)
-            unit = np.maximum(highest, floor) if proportional else np.ones_like(highest)
-            peaks = (np.nanmax(trial.observed[enough], axis=1) - highest) / unit
-            peaks = np.median(peaks) + _inflation(where.independent) * (peaks - np.median(peaks))
-    if where.independent < FEW_HORIZONS or not len(trajectories):
-        trajectories = np.vstack((trajectories, _prior(history, level, horizon, seed)))
-    most = max(20, MOST_NUMBERS // horizon)
-    if len(trajectories) > most:
-        trajectories = trajectories[np.linspace(0, len(trajectories) - 1, most).round().astype(int)]
-    return Spread(_rounded(trajectories), _rounded(peaks), proportional, floor)
+def _between(quantiles: Array, factor: float) -> tuple[Any, Any]:
+    """Low and high, so much further from the middle."""
+    low, middle, high = quantiles
+    return middle + factor * (low - middle), middle + factor * (high - middle)
 
 
-def band(paths: Array, mid: Array) -> tuple[Array, Array]:
-    """The band around the forecast, step by step."""
-    low, high = np.quantile(paths, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
-    return np.minimum(low, mid), np.maximum(high, mid)
-
-
-def peak_of(spread: Spread, paths: Array, mid: Array) -> Interval:
-    """Maximum over the horizon."""
-    highest = paths.max(axis=1)
-    if spread.peaks.size:
-        top = float(mid.max())
-        highest = np.maximum(
-            top + (max(top, spread.floor_rps) if spread.proportional else 1.0) * spread.peaks, 0.0
-        )
-    low, mid_, high = np.quantile(highest, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2]).tolist()
-    return Interval(low, mid_, high, CONFIDENCE)
-
-
-def _likelihood(errors: Array, scale: Array) -> float:
-    """Mean log-likelihood per step of two-sided exponential errors times a scale, up to a constant."""
-    return -math.log(float(np.abs(errors).mean()) + 1e-300) - float(np.log(scale).mean())
-
-
-def _bridged(errors: Array) -> Array:
-    """Missing errors lie on the straight line between their neighbours."""
-    at = np.arange(errors.shape[1])
-    result = errors.copy()
-    for row in result:
-        missing = np.isnan(row)
-        if missing.any():
-            row[missing] = np.interp(at[missing], at[~missing], row[~missing])
-    return result
-
-
-def _extended(errors: Array, horizon: int) -> Array:
-    """Beyond the horizon tested the last error grows with √time, as a random walk's would."""
-    tested = errors.shape[1]
-    if tested >= horizon:
-        return errors
-    growth = np.sqrt(np.arange(tested + 1, horizon + 1) / tested)
-    return np.hstack((errors, errors[:, -1:] * growth))
+def _steered(factor: float, pace: float, inside: float) -> float:
+    return min(max(factor * math.exp(pace * (CONFIDENCE - inside)), NARROWEST), WIDEST)
 
 
 def _shifts(means: Array, independent: float, seed: int) -> Array:
@@ -166,71 +260,19 @@ def _inflation(independent: float) -> float:
     return float(t / z) * math.sqrt(1.0 + 1.0 / k)
 
 
-def _prior(history: Array, level: float, horizon: int, seed: int) -> Array:
-    """Random walks with the prior width and that of the observed steps."""
-    seen = history[~np.isnan(history)]
-    step = PRIOR_SHARE * level / math.sqrt(horizon)
-    if seen.size > 1:
-        step = math.hypot(step, float(np.sqrt((np.diff(seen) ** 2).mean())))
-    walk = np.random.default_rng(seed).normal(scale=step, size=(PRIOR_PATHS // 2, horizon)).cumsum(axis=1)
-    return np.vstack((walk, -walk))  # as many up as down
+def _prior(step_rps: float, horizon: int, seed: int) -> Array:
+    """Random walks, as many up as down."""
+    walk = np.random.default_rng(seed).normal(scale=step_rps, size=(PRIOR_PATHS // 2, horizon)).cumsum(axis=1)
+    return np.vstack((walk, -walk))
 
 
-def _rounded(values: Array) -> Array:
-    """Rounded to six significant digits, as they are stored."""
-    size = float(np.abs(values).max(initial=0.0))
-    if size == 0.0:
-        return values
-    return np.round(values, min(12, 6 - math.ceil(math.log10(size))))
-
-
-def naive_forecaster(
-    history_rps: Any, *, step_s: float, steps: int, periods: Iterable[int] = (), seed: int = 0
-) -> Forecaster | Unknown:
-    """The best naive forecaster for the next `steps`, or why there is none.
-
-    `history_rps`: oldest first, NaN where nothing was observed. `periods`: those known, in steps; one that
-    was not seen twice is left out.
-    """
-    values = numbers("history_rps", history_rps, at_least=0.0, missing_allowed=True)
-    steps, seed = whole("steps", steps), whole("seed", seed, at_least=0)
-    step_s = number("step_s", step_s, above=0.0)
-    seen = np.flatnonzero(~np.isnan(values))
-    if not seen.size:
-        return Unknown("no rate was observed, so there is nothing to forecast from")
-    values = values[seen[0] :]
-    known = sorted({p for p in periods if 1 < p <= values.size // 2})
-    window = min(max(2 * steps, SHORTEST_MEDIAN), LONGEST_MEDIAN)
-
-    def candidates() -> list[Candidate]:
-        median = [RecentMedian(window=window)] if values.size > SHORTEST_MEDIAN else []
-        return [LastValue(), *median, *(SeasonalNaive(period=p) for p in known)]
-
-    where = backtest.plan(values.size, steps=steps, after=max(known, default=0))
-    if where.origins and np.isnan(values[where.origins[0] :]).all():
-        where = backtest.Plan((), steps)
-    trials = [backtest.run(candidate, values, where) for candidate in candidates()]
-    choice = backtest.choose(trials, where, naive=len(trials))
-    winner = candidates()[choice.index]
-    winner.see(values)
-    return Forecaster(
-        step_s=step_s,
-        steps=steps,
-        seed=seed,
-        model=winner,
-        spread=spread_of(trials[choice.index], where, horizon=steps, history=values, seed=seed),
-        why=choice.why if where.origins else "last value: there is nothing to test a forecast against",
-        errors={trial.name: trial.error() for trial in trials if len(trial.losses)},
-    )
-
-
-MOST_POINTS = 20_000  # judgement: a week at 30 s; older values say little about the next half hour
-LONGEST_HORIZON_STEPS = 20_000  # judgement: more is a step in the wrong unit
-LONGEST_MEDIAN = 120  # judgement: its noise is then an eighth of one value's
-SHORTEST_MEDIAN = 20  # judgement: its noise is then a quarter of one value's
-SCHEMA = 1
-
-_KINDS: Mapping[str, Any] = {kind.kind: kind for kind in (LastValue, SeasonalNaive, RecentMedian, Arima)}
+def extended(errors: Array, horizon: int) -> Array:
+    """Beyond the horizon tested the last error grows with √time, as a random walk's would."""
+    tested = errors.shape[1]
+    if tested >= horizon:
+        return errors
+    growth = np.sqrt(np.arange(tested + 1, horizon + 1) / tested)
+    return np.hstack((errors, errors[:, -1:] * growth))
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,12 +295,13 @@ class Forecast:
 
     @property
     def horizon_s(self) -> float:
-        """Seconds that it covers."""
         return self.step_s * len(self.mid)
 
 
 class Forecaster:
     """A fitted forecast: `update` with new rates, then `predict` from there on."""
+
+    schema: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -266,8 +309,8 @@ class Forecaster:
         step_s: float,
         steps: int,
         seed: int,
-        model: Candidate,
-        spread: Spread,
+        model: Ensemble,
+        band: Band,
         why: str,
         errors: Mapping[str, BacktestError],
     ) -> None:
@@ -276,21 +319,29 @@ class Forecaster:
         self.seed = seed
         self.why = why
         self.backtest = dict(errors)
-        self._model = model
-        self._spread = spread
+        self.ensemble = model
+        self.band = band
 
     @property
     def model(self) -> str:
-        """Name of the candidate that forecasts."""
-        return self._model.name
+        return self.ensemble.name
 
     def update(self, new_rps: Any) -> Forecaster:
         """Update with new rates, oldest first, one per step; NaN where nothing was observed.
 
         In one piece or in many makes no difference. The forecaster itself changes, and is returned.
         """
-        self._model.see(_rates("new_rps", new_rps))
+        stride = self.ensemble.stride
+        for value in rates("new_rps", new_rps):
+            self.ensemble.see(np.array([value]))
+            if self.ensemble.at % stride == 0:
+                self.band.see(float(value))
+                self.band.issue(self._expected(self.band.leads * stride)[stride - 1 :: stride])
         return self
+
+    def _expected(self, steps: int) -> Array:
+        result: Array = np.maximum(self.ensemble.ahead(steps), 0.0)
+        return result
 
     def predict(self, *, paths: int = 200, later_steps: float = 0.0) -> Forecast:
         """The rate over the horizon, with the same paths around the forecast at every call.
@@ -299,15 +350,15 @@ class Forecaster:
         rises, a part of one is gone ahead; where it falls, nothing is, for what is left of the step that has
         begun still lies higher. The errors are those at the end of each step.
         """
-        count = whole("paths", paths)
+        count = whole("paths", paths, at_most=MOST_PATHS)
         # A clock's last digits are no step.
         later = round(number("later_steps", later_steps, at_least=0.0), 6)
         left_out = int(later)
-        expected = np.maximum(self._model.ahead(left_out + self.steps + 1), 0.0)[left_out:]
+        expected = self._expected(left_out + self.steps + 1)[left_out:]
         mid = expected[:-1] + (later - left_out) * np.maximum(np.diff(expected), 0.0)
-        spread = self._spread.later(math.ceil(later))
-        every = spread.paths(mid)
-        low, high = band(every, mid)
+        every = np.maximum(mid + self._errors(mid, later=math.ceil(later)), 0.0)
+        low, _, high = np.quantile(every, INSIDE, axis=0)
+        low, high = np.minimum(low, mid), np.maximum(high, mid)
         generator = np.random.default_rng(self.seed)
         rounds = [generator.permutation(len(every)) for _ in range(-(-count // len(every)))]
         drawn = every[np.concatenate(rounds)[:count]]
@@ -319,22 +370,31 @@ class Forecaster:
             low=low,
             high=high,
             paths=drawn,
-            peak=peak_of(spread, every, mid),
+            peak=self.band.peak(every, mid),
             confidence=CONFIDENCE,
             model=self.model,
             why=self.why,
             backtest=self.backtest,
         )
 
+    def _errors(self, mid: Array, *, later: int) -> Array:
+        """Trajectories at every step of a forecast that begins so many steps after the newest observation."""
+        stride, steps = self.ensemble.stride, np.arange(1, self.steps + 1)
+        found = self.band.trajectories(mid[stride - 1 :: stride], seed=self.seed)
+        if stride > 1:
+            judged = stride * np.arange(1, found.shape[1] + 1)
+            found = np.stack([np.interp(steps, judged, row) for row in found])
+        return extended(found, self.steps + later)[:, later:]
+
     def to_json(self) -> dict[str, Any]:
         """The fitted state as plain JSON; numpy alone evaluates it."""
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "step_s": self.step_s,
             "steps": self.steps,
             "seed": self.seed,
-            "model": codec.to_json(self._model),
-            "spread": codec.to_json(self._spread),
+            "model": codec.to_json(self.ensemble),
+            "band": codec.to_json(self.band),
             "why": self.why,
             "backtest": codec.to_json(self.backtest),
         }
@@ -342,91 +402,24 @@ class Forecaster:
     @classmethod
     def from_json(cls, data: Json) -> Forecaster:
         """The forecaster as it was when `to_json` was called."""
-        if data.get("schema") != SCHEMA:
-            raise Misuse("data", f"must be a forecaster of schema {SCHEMA}, got {data.get('schema')!r}")
-        errors = {
-            name: {**error, "wape": {"unknown": error["wape_unknown"]}} if error["wape"] is None else error
-            for name, error in data["backtest"].items()  # null: as the first versions wrote an unknown
-        }
+        if data.get("schema") != cls.schema:
+            raise Misuse(
+                "data",
+                f"must be of schema {cls.schema}, got {data.get('schema')!r}: fit the model again",
+            )
         return cls(
             step_s=float(data["step_s"]),
             steps=int(data["steps"]),
             seed=int(data["seed"]),
-            model=codec.from_json(_KINDS[data["model"]["kind"]], data["model"], name="model"),
-            spread=codec.from_json(Spread, data["spread"], name="spread"),
+            model=Ensemble.from_json(data["model"]),
+            band=codec.from_json(Band, data["band"], name="band"),
             why=str(data["why"]),
-            errors=codec.from_json(dict[str, BacktestError], errors, name="backtest"),
+            errors=codec.from_json(dict[str, BacktestError], data["backtest"], name="backtest"),
         )
 
 
-def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecaster:
-    """Fit the candidate that forecasts this rate best over the horizon.
-
-    `history_rps`: rates at a regular step, oldest first, NaN where nothing was observed. The horizon is the
-    smallest whole number of steps that covers `horizon_s`.
-    """
-    values = _rates("history_rps", history_rps)
-    step = number("step_s", step_s, above=0.0)
-    steps = math.ceil(number("horizon_s", horizon_s, above=0.0) / step - 1e-9)
-    if steps > LONGEST_HORIZON_STEPS:
-        raise Misuse(
-            "horizon_s", f"is {steps} steps of {step:g} s; at most {LONGEST_HORIZON_STEPS} are forecast"
-        )
-    seed = whole("seed", seed, at_least=0)
-    observed = np.flatnonzero(~np.isnan(values))
-    if not observed.size:
-        raise Misuse(
-            "history_rps", "holds no observation; at least one observed rate is needed to forecast from"
-        )
-    shortened = values.size - observed[0] > MOST_POINTS
-    # Steps before the first observation say nothing; those after the last are a gap to be bridged.
-    values = values[max(int(observed[0]), values.size - MOST_POINTS) :]
-    found = periods(values, seed=seed)
-    once = _seen_once(values, found, step, steps)
-    where = backtest.plan(values.size, steps=steps, after=max(once, default=0))
-    if where.origins and np.isnan(values[where.origins[0] :]).all():
-        where = backtest.Plan((), steps)  # nothing was observed that a forecast could be held against
-    naive: list[Candidate] = [LastValue(), *(SeasonalNaive(period=p) for p in (*found, *once))]
-    models: list[Candidate] = []
-    if where.origins and float(np.nanstd(values)) > 0.0:
-        models += _models(values[: where.origins[0]], found, steps)
-    candidates = naive + models
-    trials = [backtest.run(candidate, values, where) for candidate in candidates]
-    choice = backtest.choose(trials, where, naive=len(naive))
-    notes = [choice.why] if where.origins else ["last value: there is nothing to test a forecast against"]
-    if where.origins and where.steps < steps:
-        notes.append(
-            f"the history holds no {steps} steps to test on; errors over {where.steps} are extended as √time"
-        )
-    if where.independent < FEW_HORIZONS:
-        notes.append(
-            f"{len(observed)} observations: a prior of {PRIOR_SHARE:.0%} of the rate widens the band"
-        )
-    if shortened:
-        notes.append(f"only the newest {MOST_POINTS} steps were used; a longer step_s reaches further back")
-    if once:
-        notes.append(f"less than two periods of {' and '.join(str(p) for p in once)} steps were seen")
-    missing = int(np.isnan(values).sum())
-    if missing:
-        notes.append(f"{missing} of {values.size} steps are missing")
-    winner = _settled(candidates[choice.index], values)
-    return Forecaster(
-        step_s=step,
-        steps=steps,
-        seed=seed,
-        model=winner,
-        spread=spread_of(trials[choice.index], where, horizon=steps, history=values, seed=seed),
-        why="; ".join(notes),
-        errors={trial.name: trial.error() for trial in trials if len(trial.losses)},
-    )
-
-
-def forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecast:
-    """Fit and predict in one; slow for long histories."""
-    return fit_forecast(history_rps, step_s=step_s, horizon_s=horizon_s, seed=seed).predict()
-
-
-def _rates(name: str, values: Any) -> Array:
+def rates(name: str, values: Any) -> Array:
+    """The series of rates; Misuse where it is none."""
     rates = numbers(name, values, at_least=0.0, missing_allowed=True)
     if rates.ndim == 0:
         rates = rates[None]
@@ -435,41 +428,106 @@ def _rates(name: str, values: Any) -> Array:
     return rates
 
 
-def _seen_once(values: Array, found: tuple[int, ...], step_s: float, steps: int) -> tuple[int, ...]:
-    """Periods of which fewer than two were seen, with two horizons left to test them on."""
-    rest = values
-    for period in found:  # a multiple of a period that was seen often enough says nothing new
-        rest = rest - profile(rest - np.nanmean(rest), period=period)[np.arange(rest.size) % period]
-    known = [round(days * 86_400 / step_s) for days in (1, 7)]
-    once = [p for p in known if values.size / 2 < p and recurs(rest, lag=p)]
-    if not once and (lag := recurrence(rest)) is not None:
-        once.append(lag)
-    return tuple(p for p in once if p + 2 * steps <= values.size)
+ENOUGH_SEEN = 0.5  # judgement: with less than half of the horizon observed its maximum is not known
+TWICE_AS_BAD = 2.0  # judgement: by chance alone one forecast in two is worse than the last value
 
 
-def _models(before: Array, found: tuple[int, ...], steps: int) -> list[Candidate]:
-    """Candidates fitted on what came before the first origin."""
-    models: list[Candidate] = []
-    if before.size >= SHORTEST_MEDIAN:
-        models.append(RecentMedian(window=min(max(2 * steps, SHORTEST_MEDIAN), LONGEST_MEDIAN, before.size)))
-    seen = tuple(p for p in found if p <= before.size)
-    # Beside a period, a model that returns to one level all day long only costs time.
-    models += fitting.fit_variants(before, NO_CURVE, settling=not seen)
-    if seen and int((~np.isnan(before)).sum()) >= fitting.FEWEST_POINTS:
-        models += fitting.fit_variants(before, fit_curve(before, seen))
-    return models
+@dataclass(frozen=True)
+class Issued:
+    """A forecast as it was made, small enough to keep until its horizon is over."""
+
+    schema: ClassVar[int] = 1
+    made_at_s: float
+    step_s: float
+    mid: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    peak: Interval
+    confidence: float
+
+    @classmethod
+    def of(cls, forecast: Forecast, *, made_at_s: float) -> Issued:
+        mid, low, high = (tuple(float(v) for v in x) for x in (forecast.mid, forecast.low, forecast.high))
+        at = number("made_at_s", made_at_s)
+        return cls(at, forecast.step_s, mid, low, high, forecast.peak, forecast.confidence)
+
+    @property
+    def over_at_s(self) -> float:
+        return self.made_at_s + self.step_s * len(self.mid)
 
 
-def _settled(winner: Candidate, values: Array) -> Candidate:
-    """The winner with coefficients and state from the whole history."""
-    fresh: Candidate
-    if isinstance(winner, Arima):
-        fresh = fitting.refit(winner, values)
-    elif isinstance(winner, SeasonalNaive):
-        fresh = SeasonalNaive(period=winner.period)
-    elif isinstance(winner, RecentMedian):
-        fresh = RecentMedian(window=winner.window)
-    else:
-        fresh = LastValue()
-    fresh.see(values)
-    return fresh
+@dataclass(frozen=True)
+class Score:
+    """One forecast compared with the observed rates."""
+
+    steps: int
+    """How many steps were observed."""
+    mae_rps: float
+    naive_mae_rps: float | Unknown
+    """The error of the last value observed before the forecast was made."""
+    coverage: float
+    """Share of the observed steps inside the band."""
+    highest_rps: float
+    peak: Interval
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """The ways in which it missed; empty when it did not."""
+        said = []
+        p = self.peak
+        if not p.low <= self.highest_rps <= p.high:
+            side = "above" if self.highest_rps > p.high else "below"
+            said.append(f"the highest rate {self.highest_rps:.4g} rps is {side} {p.low:.4g}–{p.high:.4g} rps")
+        naive = self.naive_mae_rps
+        if not isinstance(naive, Unknown) and self.mae_rps > TWICE_AS_BAD * naive:
+            said.append(f"off by {self.mae_rps:.4g} rps where the last value was off by {naive:.4g} rps")
+        return tuple(said)
+
+    @property
+    def missed(self) -> bool:
+        return bool(self.misses)
+
+
+def score(forecast: Forecast | Issued, *, made_at_s: float, actual: Grid) -> Score | Unknown:
+    """Score of the forecast made at `made_at_s`; Unknown until at least half of its horizon was observed.
+
+    `actual` may have another step than the forecast; its cells are averaged by how long they overlap.
+    """
+    made_at_s = number("made_at_s", made_at_s)
+    mid = numbers("forecast", forecast.mid)
+    y = _resampled(actual, start_s=made_at_s, step_s=forecast.step_s, steps=mid.size)
+    seen = ~np.isnan(y)
+    if int(seen.sum()) < max(1.0, ENOUGH_SEEN * mid.size):
+        return Unknown(
+            f"{int(seen.sum())} of the {mid.size} steps forecast at {made_at_s:.0f} are observed; "
+            f"it can be scored from {made_at_s + forecast.step_s * mid.size:.0f} on"
+        )
+    y, mid = y[seen], mid[seen]
+    low, high = numbers("forecast", forecast.low)[seen], numbers("forecast", forecast.high)[seen]
+    known = actual.values[: max(0, math.floor((made_at_s - actual.start_s) / actual.step_s + 1e-9))]
+    known = known[~np.isnan(known)]
+    return Score(
+        steps=int(seen.sum()),
+        mae_rps=float(np.abs(y - mid).mean()),
+        naive_mae_rps=(
+            float(np.abs(y - known[-1]).mean())
+            if known.size
+            else Unknown("the series holds no value from before the forecast was made")
+        ),
+        coverage=float(((low <= y) & (y <= high)).mean()),
+        highest_rps=float(y.max()),
+        peak=forecast.peak,
+    )
+
+
+def _resampled(actual: Grid, *, start_s: float, step_s: float, steps: int) -> Array:
+    """Means over the forecast's cells, weighted by overlap; missing where less than half was observed."""
+    edges = (start_s + step_s * np.arange(steps + 1) - actual.start_s) / actual.step_s
+    seen = ~np.isnan(actual.values)
+    at = np.arange(actual.values.size + 1)
+    amount = np.interp(edges, at, np.concatenate(([0.0], np.cumsum(np.where(seen, actual.values, 0.0)))))
+    present = np.interp(edges, at, np.concatenate(([0.0], np.cumsum(seen))))
+    overlap = np.diff(present)
+    enough = overlap >= 0.5 * step_s / actual.step_s - 1e-9
+    result: Array = np.where(enough, np.diff(amount) / np.where(enough, overlap, 1.0), np.nan)
+    return result

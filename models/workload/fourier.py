@@ -11,6 +11,7 @@ K_P is the number of harmonics with the smallest Bayesian information criterion,
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -40,14 +41,28 @@ class Fourier:
     coefficients: tuple[float, ...]
 
     def at(self, first: int, steps: int) -> Array:
-        """Values of the curve at the steps first, first + 1, …"""
         if not self.coefficients:
             return np.zeros(steps)
-        result: Array = _columns(first, steps, self.periods, self.harmonics) @ np.array(self.coefficients)
+        at = first + np.arange(steps)
+        result: Array = sum(
+            (table[at % period] for period, table in zip(self.periods, _tables(self), strict=True)),
+            np.zeros(steps),
+        )
         return result
 
 
 NO_CURVE = Fourier((), (), ())
+
+
+@functools.lru_cache(maxsize=64)
+def _tables(curve: Fourier) -> tuple[Array, ...]:
+    """One period of each: a tick asks for a few steps of it many times."""
+    found, begin = [], 0
+    for period, count in zip(curve.periods, curve.harmonics, strict=True):
+        own = np.array(curve.coefficients[begin : begin + 2 * count])
+        found.append(_columns(0, period, (period,), (count,)) @ own)
+        begin += 2 * count
+    return tuple(found)
 
 
 def fit_curve(values: Array, periods: tuple[int, ...], harmonics: tuple[int, ...] | None = None) -> Fourier:

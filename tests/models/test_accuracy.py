@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from models import codec
-from models.accuracy import Issued, score
-from models.quantities import Interval, Misuse, Unknown
+from models.quantities import Interval, Unknown
 from models.series import Grid
+from models.workload.forecaster import Issued, score
 
 pytestmark = pytest.mark.fast
 NAN = float("nan")
@@ -21,19 +21,6 @@ def issued(mid, *, at=0.0, width=10.0, peak=None, step_s=10.0):
     top = mid.max()
     band = tuple(mid - width), tuple(mid + width)
     return Issued(at, step_s, tuple(mid), *band, peak or Interval(top - width, top, top + width, 0.9), 0.9)
-
-
-@pytest.mark.parametrize(
-    ("question", "named"),
-    [
-        (lambda: score(issued([1.0]), made_at_s=NAN, actual=grid([1.0])), "made_at_s"),
-        (lambda: codec.from_json(Issued, {"schema": 0}), "data.schema"),
-    ],
-)
-def test_a_wrong_question_is_refused_by_name(question, named):
-    with pytest.raises(Misuse) as caught:
-        question()
-    assert caught.value.argument == named
 
 
 def test_a_forecast_is_scored_against_what_came():

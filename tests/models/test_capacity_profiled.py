@@ -7,15 +7,13 @@ import json
 import math
 import pickle
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench._truths_capacity import DESIGNS, TRUTHS
+from bench._truths_capacity import CEILINGS, DESIGNS, FALLING, TRUTHS
 from models.capacity import CapacityModel
 from models.quantities import Interval, Measurement, Misuse, Unknown
 
@@ -37,8 +35,8 @@ def curve(rate, sizes=(1, 2, 4, 8, 12, 16)):
 # --- learning -----------------------------------------------------------------------------------------------
 
 SEEDS = 60
-# 60 seeds at exactly 90 % leave these bounds once in 30 000 times.
-LEAST, MOST = 44, 60
+# 60 seeds at exactly 90 % are fewer than that once in 20 000 times.
+LEAST = 44
 
 
 def _inside(design, truth, forms, seed):
@@ -65,10 +63,10 @@ def test_nine_of_ten_intervals_hold_the_truth_when_the_form_is_given(design):
 def test_an_undetermined_form_is_spanned(design):
     for name in ("linear", "sqrt with a fixed part", "log1p", "power 0.8", "usl, contention", "usl, light"):
         truth = TRUTHS[name]
-        results = [_inside(DESIGNS[design], truth, None, seed) for seed in range(SEEDS)]
+        results = [_inside(DESIGNS[design], truth, None, seed) for seed in range(SEEDS // 2)]
         left = [row for form, row in results if form == "undetermined"]
         wrong = [form for form, _ in results if form not in ("undetermined", truth.form)]
-        assert len(wrong) <= 3, (name, wrong)
+        assert len(wrong) <= 1, (name, wrong)
         assert (np.mean(left, axis=0) >= LEAST / SEEDS).all(), (name, np.mean(left, axis=0))
 
 
@@ -80,6 +78,37 @@ def test_enough_measurements_name_the_form():
         named[name] = forms.count(truth.form)
         assert set(forms) <= {truth.form, "undetermined"}
     assert min(named.values()) >= 14, named
+
+
+HARD = {
+    "a sink that takes 3,000": (CEILINGS["sink that takes 3,000"], "6 sizes × 4", {}),
+    "a broker that gives 6,000": (CEILINGS["broker that gives 6,000"], "6 sizes", {}),
+    "falling from 10": (FALLING["falling from 10"], "6 sizes × 4", {}),
+    "falling from 5": (FALLING["falling from 5"], "4 sizes × 3", {}),
+    "noise that grows": (TRUTHS["power 0.8"], "6 sizes × 4", {"noise": 0.02, "growth": 0.5}),
+    "one outlier in six": (TRUTHS["log1p"], "6 sizes", {"outliers": 1 / 6}),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_where_no_form_fits_the_measured_sizes_and_those_between_are_covered(case):
+    truth, name, noise = HARD[case]
+    asked = DESIGNS[name].within
+    inside = []
+    for seed in range(15):
+        answers = CapacityModel.fit(truth.measured(DESIGNS[name], seed, **noise)).predict_many(asked)
+        inside.append([a.low <= truth.rate(s) <= a.high for a, s in zip(answers, asked, strict=True)])
+    assert np.mean(inside) >= 0.85
+    assert np.mean(inside, axis=0).min() >= 0.6  # of 15 at 85 %, once in 50 for each
+
+
+@pytest.mark.fast
+def test_beyond_a_ceiling_nothing_is_said():
+    model = CapacityModel.fit(2 * curve(lambda s: 1000.0 * min(s, 5.0), sizes=(1, 2, 4, 8, 16)))
+    assert not model.fits
+    assert model.predict(8).mid == pytest.approx(5000.0, rel=0.03)
+    assert model.predict(16).high < 5600.0
+    assert "probe at or near 32" in model.predict(32).reason
 
 
 # --- forms --------------------------------------------------------------------------------------------------
@@ -250,38 +279,6 @@ def test_one_measurement_speaks_about_its_own_size_with_a_wide_interval():
     assert repeated.high / repeated.low < 1.03
 
 
-MISUSE = {
-    "not measurements": (([1, 2],), {}, "measurements"),
-    "a single one": ((saturated(1, 1.0),), {}, "measurements"),
-    "nothing iterable": ((None,), {}, "measurements"),
-    "saturated at zero": (([Measurement(1, 10.0, 0.0, False)],), {}, "measurements"),
-    "unknown form": ((POINTS, ["cubic"]), {}, "forms"),
-    "no form": ((POINTS, []), {}, "forms"),
-    "no tasks": ((POINTS,), {"tasks": 0}, "tasks"),
-    "half a task": ((POINTS,), {"tasks": 1.5}, "tasks"),
-    "contradiction": (([saturated(2, 100.0), sustained(2, 120.0)],), {}, "measurements"),
-}
-
-
-@pytest.mark.fast
-@pytest.mark.parametrize("case", MISUSE)
-def test_wrong_input_names_the_argument(case):
-    positional, named, argument = MISUSE[case]
-    with pytest.raises(Misuse) as caught:
-        CapacityModel.fit(*positional, **named)
-    assert caught.value.argument == argument
-
-
-@pytest.mark.fast
-@pytest.mark.parametrize("scale_out", [0, -1, 1.5, float("nan"), True, "two"])
-def test_a_scale_out_is_a_whole_number_from_one(scale_out):
-    model = CapacityModel.fit(POINTS)
-    with pytest.raises(Misuse, match="scale_out"):
-        model.predict(scale_out)
-    with pytest.raises(Misuse, match="scale_out"):
-        model.candidates["linear"].predict(scale_out)
-
-
 # --- the constitution ---------------------------------------------------------------------------------------
 
 
@@ -361,16 +358,3 @@ def test_json_both_ways(profile):
     assert pickle.loads(pickle.dumps(model)).predict(3) == model.predict(3)  # noqa: S301 - a pool's workers
     with pytest.raises(Misuse, match="schema"):
         CapacityModel.from_json({**model.to_json(), "schema": 2})
-
-
-def test_numpy_is_enough_to_load_and_to_ask():
-    model = CapacityModel.fit(POINTS)
-    code = (
-        "import json, sys; from models.capacity import CapacityModel;"
-        "print(CapacityModel.from_json(json.loads(sys.argv[1])).predict(3).mid);"
-        "assert not {'scipy', 'sklearn', 'pandas'} & set(sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(model.to_json())], capture_output=True, text=True, check=True
-    )
-    assert float(done.stdout) == model.predict(3).mid

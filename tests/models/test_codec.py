@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import codec
@@ -75,6 +75,7 @@ def through_text(value: object) -> Any:
     return codec.loads(codec.dumps("value", codec.to_json(value)))
 
 
+@settings(max_examples=40)
 @given(everything)
 def test_what_is_written_comes_back(value: Everything) -> None:
     assert codec.from_json(Everything, through_text(value)) == value
@@ -108,17 +109,11 @@ def test_numpy_values_are_numbers_and_lists() -> None:
     assert codec.to_json(np.int64(3)) == 3
 
 
-def test_earlier_versions_wrote_infinities_as_text_and_intervals_as_lists() -> None:
-    data = codec.to_json(ONE) | {"number": "-inf", "inner": [1.0, 2.0, 3.0, 0.9]}
-    again = codec.from_json(Everything, data)
-    assert (again.number, again.inner) == (-math.inf, Interval(1.0, 2.0, 3.0, 0.9))
-
-
 @pytest.mark.parametrize(
     ("changed", "place"),
     [
         ({"schema": 2}, r"state\.schema: must be 3, got 2"),
-        ({"number": "soon"}, r"state\.number: must be a number"),
+        ({"number": "inf"}, r"state\.number: must be a number"),
         ({"number": True}, r"state\.number"),
         ({"count": 1.5}, r"state\.count: must be a whole number"),
         ({"yes": 1}, r"state\.yes: must be true or false"),

@@ -1,18 +1,19 @@
 """What a handful of drills teaches about downtime, and what it does not."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import codec
-from models.downtime import DowntimeModel, DowntimePrior, downtime_priors
-from models.quantities import EVENT_KINDS, Interval, Misuse, RecoveryEvent
-from models.student_t import student_quantiles
+from models.downtime import DowntimeModel, downtime_priors
+from models.quantities import EVENT_KINDS, Interval, RecoveryEvent, student_quantiles
 
 pytestmark = pytest.mark.fast
+REAL = Path(__file__).parents[2] / "bench" / "real.json"
 unhurried = settings(deadline=None)
 
 DOWNTIMES = st.lists(st.floats(0.0, 500.0), max_size=12)
@@ -37,8 +38,8 @@ class TestBeforeAnyDrill:
     def test_a_frozen_executor_is_missed_after_the_heartbeat_time_out(self):
         for timeout_s in (20.0, 120.0):
             model = DowntimeModel.fit(priors=downtime_priors(heartbeat_timeout_s=timeout_s))
-            assert model.interval("executor_freeze").mid == pytest.approx(timeout_s + 4.0)
-            assert model.interval("executor_kill").mid == pytest.approx(3.0)  # nobody waits for that one
+            assert model.interval("executor_freeze").mid == pytest.approx(timeout_s)
+            assert model.interval("executor_kill").mid == pytest.approx(8.0)  # nobody waits for that one
 
     def test_a_cold_start_decides_what_a_restart_costs(self):
         model = DowntimeModel.fit(priors=downtime_priors(cold_start_s=90.0))
@@ -97,11 +98,6 @@ class TestLearning:
         assert interval.low == 0.0
         assert interval.high < 1.0
 
-    def test_nothing_is_changed_in_place(self):
-        before = DowntimeModel.fit(drills([10.0]))
-        after = before.update(*drills([20.0]))
-        assert (before.events("driver_kill"), after.events("driver_kill")) == (1, 2)
-
 
 class TestNoReturn:
     def test_a_job_that_never_came_back_leaves_its_share(self):
@@ -128,16 +124,12 @@ class TestNoReturn:
 
 
 class TestSamples:
-    def test_the_same_question_has_the_same_answer(self):
-        model = DowntimeModel.fit(drills([30.0, 45.0]))
-        first = model.samples("driver_kill", paths=200, seed=4)
-        np.testing.assert_array_equal(first, model.samples("driver_kill", paths=200, seed=4))
-        assert not np.array_equal(first, model.samples("driver_kill", paths=200, seed=5))
-
     def test_the_seed_changes_only_the_order(self):
         model = DowntimeModel.fit(drills([30.0, 45.0]))
-        one, two = (np.sort(model.samples("driver_kill", paths=100, seed=s)) for s in (1, 2))
-        np.testing.assert_array_equal(one, two)
+        first, again, other = (model.samples("driver_kill", paths=200, seed=seed) for seed in (4, 4, 5))
+        np.testing.assert_array_equal(first, again)
+        assert not np.array_equal(first, other)
+        np.testing.assert_array_equal(np.sort(first), np.sort(other))
 
     def test_kinds_are_independent_of_each_other(self):
         model = DowntimeModel.fit()
@@ -176,65 +168,6 @@ def test_the_interval_covers_the_next_event_of_jobs_never_seen(shape, events):
     assert np.mean(widths) < width(DowntimeModel.fit().interval("driver_kill"))
 
 
-class TestJson:
-    @unhurried
-    @given(downtimes=DOWNTIMES, lost=st.integers(0, 2))
-    def test_there_and_back(self, downtimes, lost):
-        model = DowntimeModel.fit(
-            drills([*downtimes, *[math.inf] * lost]), priors=downtime_priors(heartbeat_timeout_s=33.0)
-        )
-        again = codec.from_json(DowntimeModel, codec.loads(codec.dumps("data", codec.to_json(model))))
-        assert again == model
-        assert again.interval("driver_kill") == model.interval("driver_kill")
-
-    @pytest.mark.parametrize(
-        "data",
-        [
-            {},
-            {"schema": 2, "priors": {}, "seen": {}},
-            {"schema": 1},
-            {"schema": 1, "priors": {"driver_kill": {"typical": 1}}, "seen": {}},
-            {"schema": 1, "priors": [], "seen": {}},
-        ],
-    )
-    def test_something_else_is_refused(self, data):
-        with pytest.raises(Misuse, match=r"^data"):
-            codec.from_json(DowntimeModel, data)
-
-
-@pytest.mark.parametrize(
-    ("argument", "ask"),
-    [
-        ("kind", lambda m: m.samples("earthquake", paths=3, seed=0)),
-        ("kind", lambda m: m.interval("earthquake")),
-        ("kind", lambda m: m.events("")),
-        ("paths", lambda m: m.samples("live_in", paths=0, seed=0)),
-        ("paths", lambda m: m.samples("live_in", paths=2.5, seed=0)),
-        ("seed", lambda m: m.samples("live_in", paths=3, seed=-1)),
-        ("confidence", lambda m: m.interval("live_in", confidence=0.0)),
-        ("confidence", lambda m: m.interval("live_in", confidence=1.0)),
-        ("probabilities", lambda m: m.quantiles("live_in", [0.5, 1.0])),
-        ("probabilities", lambda m: m.quantiles("live_in", [math.nan])),
-        ("events", lambda m: m.with_events([30.0])),
-        ("priors", lambda m: DowntimeModel.fit(priors={"earthquake": DowntimePrior(3.0, 0.5)})),
-        ("heartbeat_timeout_s", lambda m: downtime_priors(heartbeat_timeout_s=-1.0)),
-        ("cold_start_s", lambda m: downtime_priors(cold_start_s=math.nan)),
-        ("DowntimePrior.typical_s", lambda m: DowntimePrior(-1.0, 0.5)),
-        ("DowntimePrior.spread", lambda m: DowntimePrior(1.0, 0.0)),
-        ("DowntimePrior.spread_weight", lambda m: DowntimePrior(1.0, 0.5, spread_weight=0.0)),
-        (
-            "Seen.squares",
-            lambda m: codec.from_json(
-                DowntimeModel, {"schema": 1, "priors": {}, "seen": {"live_in": {"squares": -1.0}}}
-            ),
-        ),
-    ],
-)
-def test_a_wrong_question_is_named(argument, ask):
-    with pytest.raises(Misuse, match=rf"^{argument}:"):
-        ask(DowntimeModel.fit())
-
-
 @pytest.mark.parametrize(
     ("degrees", "at_95", "at_999"),
     [
@@ -254,11 +187,24 @@ def test_the_quantiles_are_those_of_the_printed_tables(degrees, at_95, at_999):
     assert low == pytest.approx(-high)
 
 
-def test_a_prior_that_the_events_contradict_gives_way() -> None:
-    """Six kills of about 42 s against a belief in 3 s: the next one is expected there, not in between."""
-    kills = [
-        RecoveryEvent("executor_kill", 4, float(i), d, 90.0) for i, d in enumerate((40, 41, 42, 43, 44, 45))
-    ]
-    interval = DowntimeModel.fit(kills).interval("executor_kill")
-    assert 38 < interval.mid < 46
-    assert interval.high < 90
+MEASURED = {
+    row[0]: [float(r[6]) for r in ROWS if r[0] == row[0]]
+    for ROWS in [json.loads(REAL.read_text())["parts"]["drills"]["rows"]]
+    for row in ROWS
+}
+"""Kind -> downtimes of the drills on real Spark, with a heartbeat time-out of 20 s."""
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_before_the_first_drill_the_prior_says_what_real_spark_takes(kind: str) -> None:
+    prior = DowntimeModel.fit(priors=downtime_priors(heartbeat_timeout_s=20.0)).interval(kind)
+    assert prior.mid == pytest.approx(sorted(MEASURED[kind])[len(MEASURED[kind]) // 2], rel=0.15)
+    assert all(prior.low < downtime_s < prior.high for downtime_s in MEASURED[kind])
+
+
+def test_a_first_kill_of_a_slower_job_outweighs_the_prior() -> None:
+    model, live = DowntimeModel.fit(), (9.8, 9.8, 14.9)
+    assert model.interval("executor_kill").mid == pytest.approx(live[0], rel=0.25)
+    assert "prior only" in model.describe("executor_kill")
+    after = DowntimeModel.fit(drills([14.9], kind="executor_kill")).interval("executor_kill")
+    assert after.mid > 0.5 * (model.interval("executor_kill").mid + 14.9)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models.promise import Kept, Promise, kept
-from models.quantities import Misuse
+from models.promise import Kept, kept
 
 pytestmark = pytest.mark.fast
 
@@ -175,15 +174,6 @@ def test_constant_load_is_kept_exactly_up_to_the_utilisation_limit(target, downt
     assert result.probability.tolist() == [0.0, 1.0, 1.0]
 
 
-def test_lag_at_the_start_delays_only_the_failures_that_meet_it() -> None:
-    # 6 000 records are worked off in 60 s by 200/s against 100/s: too late for a failure now, none after
-    load = np.full((1, 400), 100.0)
-    early = {"capacity_rps": [[200.0]], "downtime_s": [10.0], "target_s": 60.0, "lag_records": 6000.0}
-    result = kept(load, moments_s=300, **early)
-    assert (result.probability[0], result.worst_moment_s[0]) == (0.0, 0.0)
-    assert kept(load, moments_s=300, **(early | {"target_s": 80.0})).probability[0] == 1.0
-
-
 LOADS = np.random.default_rng(3).uniform(0, 20, (8, 60))
 DOWNTIMES = np.random.default_rng(4).uniform(1, 9, 8)
 SIZES = np.linspace(1, 60, 12)[:, None] * np.random.default_rng(5).uniform(0.8, 1.2, 8)
@@ -211,55 +201,3 @@ def test_several_kinds_are_the_same_as_one_after_the_other() -> None:
     assert both.shape == (2, 12)
     np.testing.assert_array_equal(both[0], share(lag_records=30.0))
     np.testing.assert_array_equal(both[1], share(downtime_s=DOWNTIMES / 2, lag_records=30.0))
-
-
-def test_a_load_on_a_coarse_grid_is_the_same_load_on_a_fine_one() -> None:
-    coarse = LOADS[:, :12]
-    np.testing.assert_array_equal(share(coarse, step_s=5.0), share(np.repeat(coarse, 5, axis=1)))
-
-
-def test_the_split_into_blocks_changes_nothing(monkeypatch) -> None:
-    whole = share(lag_records=100.0)
-    monkeypatch.setattr("models.promise.BLOCK", 2)
-    np.testing.assert_array_equal(share(lag_records=100.0), whole)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"load": [[1.0, math.nan]]}, "paths_rps: must not contain NaN"),
-        ({"load": [[-1.0, 2.0]]}, "paths_rps: must be >= 0"),
-        ({"load": [1.0, 2.0]}, r"paths_rps: must be \(paths, steps\)"),
-        ({"load": np.empty((0, 5))}, r"paths_rps: must be \(paths, steps\)"),
-        ({"load": LOADS[:, :50]}, "paths_rps: reach 50 s.*forecast at least 59 s"),
-        ({"capacity_rps": SIZES[:, :3]}, r"capacity_rps: must be \(scale-outs, 8\)"),
-        ({"capacity_rps": -SIZES}, "capacity_rps: must be >= 0"),
-        ({"downtime_s": DOWNTIMES[:3]}, r"downtime_s: must be \(…, 8\)"),
-        ({"downtime_s": -DOWNTIMES}, "downtime_s: must be >= 0"),
-        ({"target_s": 0.0}, "target_s: must be > 0"),
-        ({"target_s": math.inf}, "target_s: must be finite"),
-        ({"moments_s": -1.0}, "moments_s: must be >= 0"),
-        ({"lag_records": -1.0}, "lag_records: must be >= 0"),
-        ({"lag_records": math.nan}, "lag_records: must be finite"),
-        ({"replay_s": -1.0}, "replay_s: must be >= 0"),
-        ({"past_rps": -1.0}, "past_rps: must be >= 0"),
-        ({"step_s": 0.0}, "step_s: must be > 0"),
-    ],
-)
-def test_a_wrong_question_names_its_argument(changed, message) -> None:
-    with pytest.raises(Misuse, match=message):
-        share(**changed)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ((0.0,), "Promise.target_s"),
-        ((math.nan,), "Promise.target_s"),
-        ((60.0, 1.0), "Promise.confidence: must be < 1"),
-        ((60.0, 0.0), "Promise.confidence"),
-    ],
-)
-def test_a_promise_nobody_can_keep_or_break_is_refused(values, message) -> None:
-    with pytest.raises(Misuse, match=message):
-        Promise(*values)

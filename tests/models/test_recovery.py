@@ -1,8 +1,6 @@
 """The constitution of the recovery model: closed forms, properties, and what it refuses to answer."""
 
 import math
-import os
-import time
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import models.recovery
-from models.quantities import Misuse
 from models.recovery import recovered_at, recovery_seconds, steady_recovery_s, utilisation_limit
 
 pytestmark = pytest.mark.fast
@@ -21,22 +18,11 @@ RATES = st.lists(RATE, min_size=4, max_size=40)
 SECONDS = st.one_of(st.just(0.0), st.floats(1e-6, 20.0))
 """Shorter ones are lost in rounding: test_a_downtime_that_goes_to_zero_takes_recovery_along."""
 LAG = st.one_of(st.just(0.0), st.floats(1e-3, 5000.0))  # one of 1e-83 records rounds away beside any arrival
-JOB = {"capacity_rps": st.floats(50.0, 3000.0), "downtime_s": SECONDS, "lag_records": LAG}
+JOB = st.fixed_dictionaries(
+    {"capacity_rps": st.floats(50.0, 3000.0), "downtime_s": SECONDS, "lag_records": LAG}
+)
 
 
-@pytest.fixture(params=["UTC", "Europe/Berlin", "America/New_York"])
-def timezone(request):
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = request.param
-    time.tzset()
-    yield request.param
-    os.environ.pop("TZ")
-    if before is not None:
-        os.environ["TZ"] = before
-    time.tzset()
-
-
-@pytest.mark.usefixtures("timezone")
 class TestClosedForms:
     @pytest.mark.parametrize(
         ("utilisation", "expected_s"),
@@ -56,18 +42,6 @@ class TestClosedForms:
         assert float(forecast) == pytest.approx(expected_s, abs=1e-4)
         formula = steady_recovery_s(utilisation=utilisation, downtime_s=110, replay_s=10)
         assert formula == pytest.approx(expected_s, abs=1e-4)
-
-    @pytest.mark.parametrize(
-        ("executors", "downtime_s", "expected_s"),
-        [(5, 15, 115.0), (6, 30, 110.0), (8, 30, 70.0), (12, 30, 50.0)],
-    )
-    def test_more_executors_recover_sooner(self, executors, downtime_s, expected_s):
-        capacity = 10_000.0 * np.arange(1, 25)
-        all_sizes = recovery_seconds(
-            np.full(600, 40_000.0), capacity_rps=capacity, downtime_s=downtime_s, replay_s=10
-        )
-        assert all_sizes[executors - 1] == pytest.approx(expected_s, abs=1e-9)
-        assert np.isinf(all_sizes[:4]).all()
 
     @pytest.mark.parametrize(("downtime_s", "limit"), [(90, 0.474), (110, 0.368), (130, 0.263)])
     def test_the_target_limits_the_utilisation(self, downtime_s, limit):
@@ -130,20 +104,12 @@ def test_it_agrees_with_working_through_the_backlog_bit_by_bit(rates, capacity, 
 
 class TestProperties:
     @unhurried
-    @given(rates=RATES, extra=st.data(), **JOB)
-    def test_more_load_never_shortens_recovery_nor_makes_it_feasible(
-        self, rates, extra, capacity_rps, downtime_s, lag_records
-    ):
+    @given(rates=RATES, extra=st.data(), job=JOB)
+    def test_more_load_never_shortens_recovery_nor_makes_it_feasible(self, rates, extra, job):
         more = extra.draw(st.lists(RATE, min_size=len(rates), max_size=len(rates)))
-        job = {
-            "capacity_rps": capacity_rps,
-            "downtime_s": downtime_s,
-            "replay_s": 3.0,
-            "lag_records": lag_records,
-        }
-        less_s = recovery_seconds(rates, **job)
-        assert recovery_seconds(np.add(rates, more), **job) >= less_s - 1e-9
-        assert less_s >= downtime_s
+        less_s = recovery_seconds(rates, replay_s=3.0, **job)
+        assert recovery_seconds(np.add(rates, more), replay_s=3.0, **job) >= less_s - 1e-9
+        assert less_s >= job["downtime_s"]
 
     @unhurried
     @given(rates=RATES, downtime_s=SECONDS, lag=LAG, replay_s=SECONDS)
@@ -157,50 +123,14 @@ class TestProperties:
         assert np.isinf(answer[: answer.size - finite.size]).all()
 
     @unhurried
-    @given(utilisation=st.floats(0.0, 0.9), lag=st.floats(0.0, 1e4), downtime_s=SECONDS)
-    def test_a_constant_lag_adds_what_it_takes_to_work_it_off(self, utilisation, lag, downtime_s):
-        job = {"capacity_rps": 1000.0, "downtime_s": downtime_s, "replay_s": 5.0}
-        arrivals = np.full(600, 1000.0 * utilisation)
-        without = recovery_seconds(arrivals, **job)
-        extra = recovery_seconds(arrivals, lag_records=lag, **job) - without
-        assert extra == pytest.approx(lag / (1000.0 * (1.0 - utilisation)), abs=1e-8)
-
-    @unhurried
-    @given(rates=RATES, pieces=st.integers(2, 5), replay_s=st.floats(0.0, 4.0), **JOB)
-    def test_the_grid_does_not_matter(self, rates, pieces, replay_s, capacity_rps, downtime_s, lag_records):
-        job = {
-            "capacity_rps": capacity_rps,
-            "downtime_s": downtime_s,
-            "lag_records": lag_records,
-            "replay_s": replay_s,
-        }
-        past = [300.0, 0.0, 50.0, 700.0]
+    @given(rates=RATES, pieces=st.integers(2, 5), replay_s=st.floats(0.0, 4.0), job=JOB)
+    def test_the_grid_does_not_matter(self, rates, pieces, replay_s, job):
+        past, job = [300.0, 0.0, 50.0, 700.0], job | {"replay_s": replay_s}
+        finer = {"past_rps": np.repeat(past, pieces), "step_s": 1 / pieces}
         coarse = float(recovery_seconds(rates, past_rps=past, **job))
-        fine = float(
-            recovery_seconds(
-                np.repeat(rates, pieces), past_rps=np.repeat(past, pieces), step_s=1 / pieces, **job
-            )
-        )
+        fine = float(recovery_seconds(np.repeat(rates, pieces), **finer, **job))
         assume(math.isinf(coarse) == math.isinf(fine) or min(coarse, fine) < len(rates) - 1e-6)
         assert fine == pytest.approx(coarse, rel=1e-9, abs=1e-7)
-
-    @unhurried
-    @given(rates=RATES, share=st.floats(0.0, 1.0), **JOB)
-    def test_two_halves_with_the_backlog_handed_over_are_the_whole(
-        self, rates, share, capacity_rps, downtime_s, lag_records
-    ):
-        whole = float(
-            recovery_seconds(rates, capacity_rps=capacity_rps, downtime_s=downtime_s, lag_records=lag_records)
-        )
-        cut = int(share * (min(whole, len(rates)) - 1e-6))
-        left = lag_records + sum(rates[:cut]) - capacity_rps * max(0.0, cut - downtime_s)
-        rest = recovery_seconds(
-            rates[cut:],
-            capacity_rps=capacity_rps,
-            downtime_s=max(0.0, downtime_s - cut),
-            lag_records=max(0.0, left),
-        )
-        assert cut + float(rest) == pytest.approx(whole, rel=1e-9, abs=1e-6)
 
     def test_slices_of_a_large_question_do_not_show(self, monkeypatch):
         rng = np.random.default_rng(7)
@@ -257,12 +187,8 @@ class TestShapes:
         past = [[500.0, 0.0, 100.0], [500.0, 300.0, 100.0]]
         answer = recovery_seconds(arrivals, capacity_rps=200.0, downtime_s=0.0, replay_s=2.5, past_rps=past)
         np.testing.assert_allclose(answer, [(250 + 0 + 100) / 100, (250 + 300 + 100) / 100])
-
-    def test_a_past_may_be_one_rate(self):
-        answer = recovery_seconds(
-            np.full(100, 100.0), capacity_rps=200.0, downtime_s=0, replay_s=2, past_rps=50.0
-        )
-        assert float(answer) == pytest.approx(1.0)
+        one_rate = recovery_seconds(arrivals, capacity_rps=200.0, downtime_s=0, replay_s=2, past_rps=50.0)
+        np.testing.assert_allclose(one_rate, [1.0, 1.0])
 
 
 class TestZeroIsAValue:
@@ -297,11 +223,6 @@ class TestZeroIsAValue:
         full = {"capacity_rps": 1000.0, "downtime_s": downtime_s}
         assert float(recovery_seconds(np.full(60, 1000.0), **full)) == pytest.approx(expected_s, abs=1e-3)
 
-    def test_a_pause_in_the_input_ends_a_catch_up_that_load_would_not_allow(self):
-        arrivals = np.r_[np.full(30, 100.0), np.zeros(30)]
-        answer = recovery_seconds(arrivals, capacity_rps=100.0, downtime_s=10.0)
-        assert float(answer) == pytest.approx(40.0)
-
     def test_what_comes_after_the_catch_up_does_not_undo_it(self):
         arrivals = np.r_[np.full(30, 100.0), np.zeros(30), np.full(200, 5000.0)]
         capacity = np.array([100.0, 50.0, 40.0])  # 3 000 records at 100/s, and at 50/s not before the flood
@@ -309,62 +230,6 @@ class TestZeroIsAValue:
         np.testing.assert_allclose(answer, [40.0, math.inf, math.inf])
         pause = recovery_seconds(arrivals, capacity_rps=capacity[1], downtime_s=0.0)
         assert float(pause) == 0.0
-
-
-FLAT = [10.0] * 10
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("arrivals_rps", [1.0, math.nan]),
-        ("arrivals_rps", [1.0, -1.0]),
-        ("arrivals_rps", [1.0, math.inf]),
-        ("arrivals_rps", []),
-        ("arrivals_rps", 5.0),
-        ("arrivals_rps", "many"),
-        ("capacity_rps", -1.0),
-        ("capacity_rps", math.nan),
-        ("capacity_rps", math.inf),
-        ("downtime_s", -0.1),
-        ("downtime_s", math.nan),
-        ("downtime_s", [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
-        ("replay_s", -1.0),
-        ("replay_s", math.inf),
-        ("lag_records", -1.0),
-        ("lag_records", math.nan),
-        ("past_rps", [1.0, 2.0]),
-        ("past_rps", [-1.0] * 5),
-        ("past_rps", np.ones((7, 5))),
-        ("past_rps", []),
-        ("step_s", 0.0),
-        ("step_s", -1.0),
-    ],
-)
-def test_a_wrong_argument_is_named(argument, value):
-    question = {"arrivals_rps": FLAT, "capacity_rps": [20.0, 30.0, 40.0], "downtime_s": 3.0, "replay_s": 4.0}
-    with pytest.raises(Misuse, match=f"^{argument}:"):
-        recovery_seconds(**question | {argument: value})
-
-
-@pytest.mark.parametrize(
-    ("function", "argument", "value"),
-    [
-        (steady_recovery_s, "utilisation", -0.1),
-        (steady_recovery_s, "utilisation", math.nan),
-        (steady_recovery_s, "downtime_s", -1),
-        (steady_recovery_s, "replay_s", math.inf),
-        (utilisation_limit, "target_s", -1),
-        (utilisation_limit, "downtime_s", "soon"),
-        (utilisation_limit, "replay_s", math.nan),
-    ],
-)
-def test_a_wrong_number_is_named(function, argument, value):
-    fine = {"downtime_s": 1.0, "replay_s": 1.0} | (
-        {"utilisation": 0.5} if function is steady_recovery_s else {"target_s": 60.0}
-    )
-    with pytest.raises(Misuse, match=f"^{argument}:"):
-        function(**fine | {argument: value})
 
 
 class TestRecoveredAt:
@@ -389,43 +254,13 @@ class TestRecoveredAt:
         answer = recovered_at(times, lag, failed_at_s=1000.0, band_s=3.0, hold_s=hold_s)
         assert answer - 1000.0 == recovery_s
 
-    def test_what_was_before_the_failure_does_not_count(self):
+    def test_only_what_is_after_the_failure_counts(self):
         times, lag = np.arange(20.0), [1.0] * 10 + [8.0] * 4 + [1.0] * 6
         assert recovered_at(times, lag, failed_at_s=9.5, band_s=3.0, hold_s=4.0) == 14.0
+        assert recovered_at(times, lag, failed_at_s=25.0, band_s=3.0, hold_s=0.0) == math.inf
 
     def test_epoch_seconds_keep_their_resolution(self):
         start = 1.76e9
         times = start + 0.1 * np.arange(400)
         lag = np.where(np.arange(400) < 100, 9.0, 1.0)
         assert recovered_at(times, lag, failed_at_s=start, band_s=3.0, hold_s=29.9) == times[100]
-
-    def test_a_record_that_ends_before_the_failure_shows_no_recovery(self):
-        assert recovered_at([1.0, 2.0], [0.0, 0.0], failed_at_s=5.0, band_s=3.0, hold_s=0.0) == math.inf
-
-    @pytest.mark.parametrize(
-        ("argument", "value"),
-        [
-            ("times_s", [0.0, 2.0, 1.0]),
-            ("times_s", [0.0, 1.0, 1.0]),
-            ("times_s", [0.0, math.nan, 2.0]),
-            ("times_s", []),
-            ("times_s", [[0.0, 1.0, 2.0]]),
-            ("lag_s", [1.0, 2.0]),
-            ("lag_s", [1.0, math.nan, 2.0]),
-            ("lag_s", [1.0, -1.0, 2.0]),
-            ("failed_at_s", math.nan),
-            ("band_s", -1.0),
-            ("hold_s", -1.0),
-            ("hold_s", math.inf),
-        ],
-    )
-    def test_a_record_that_cannot_be_read_is_refused(self, argument, value):
-        question = {
-            "times_s": [0.0, 1.0, 2.0],
-            "lag_s": [1.0, 1.0, 1.0],
-            "failed_at_s": 0.0,
-            "band_s": 1.0,
-            "hold_s": 1.0,
-        }
-        with pytest.raises(Misuse, match=f"^{argument}:"):
-            recovered_at(**question | {argument: value})

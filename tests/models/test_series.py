@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from models.quantities import Misuse
 from models.series import SIGNIFICANCE, block_means, periods, profile
 
 NAN = float("nan")
@@ -107,19 +106,3 @@ def test_nothing_repeats_in_what_says_nothing(values):
 def test_the_answer_is_the_same_every_time_and_at_every_scale():
     series = np.sin(2 * np.pi * T / 100) + noise(3, 1_000)
     assert periods(series) == periods(series) == periods(1e6 + 1e4 * series)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"values": [[1.0, 2.0]]}, "values"),
-        ({"values": [float("inf")]}, "values"),
-        ({"values": [1.0], "significance": 0.0}, "significance"),
-        ({"values": [1.0], "most": -1}, "most"),
-    ],
-)
-@pytest.mark.fast
-def test_a_wrong_question_about_periods_is_refused_by_name(arguments, named):
-    with pytest.raises(Misuse) as caught:
-        periods(**arguments)
-    assert caught.value.argument == named

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.errors import HeadroomError, NotReady
-from models.quantities import Misuse
 from models.recovery import batch_recovery_seconds, recovered_at
 from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import CAUSED_HERE, Cluster
@@ -118,15 +117,6 @@ class TestFailures:
         cluster.advance(30.0)
         assert cluster.status("orders").executors_alive == 4
 
-    def test_a_frozen_executor_that_is_woken_goes_on(self):
-        cluster = running(rate=1000.0, scale_out=4)
-        injection = cluster.inject("orders", "executor_freeze")
-        cluster.advance(5.0)
-        cluster.clear(injection.id)
-        cluster.advance(5.0)
-        assert lag_s(cluster, 1000.0) < 3.0
-        assert [executor.id[-2:] for executor in cluster.job("orders").executors] == ["/0", "/1", "/2", "/3"]
-
     def test_a_dead_driver_repeats_its_batch_with_the_same_offsets(self):
         cluster = running(rate=500.0)
         planned = cluster.job("orders").checkpoint.planned
@@ -215,19 +205,6 @@ class TestFailures:
 
 
 class TestDeployments:
-    def test_a_stopped_job_goes_on_where_it_was(self):
-        cluster = running()
-        cluster.stop("orders")
-        assert cluster.status("orders").state == "stopped"
-        done, before = committed(cluster), head(cluster, "out")
-        assert before == done  # nothing was cut short
-        cluster.advance(30.0)
-        assert committed(cluster) == done
-        cluster.launch(Plan(scale_out=5))
-        cluster.advance(90.0)
-        assert lag_s(cluster, 1000.0) < 3.0
-        assert head(cluster, "out") == committed(cluster)
-
     def test_retention_that_is_quicker_than_the_job_fails_it(self):
         cluster = running(rate=1000.0, partitions=1)
         cluster.stop("orders")
@@ -246,48 +223,3 @@ class TestDeployments:
         cluster.topics.expire("in", {0: committed(cluster)}, at_s=cluster.now_s)
         cluster.advance(15.0)
         assert lag_s(cluster, 1000.0) < 3.0
-
-    def test_new_partitions_are_read_from_their_start(self):
-        cluster = running(rate=100.0)
-        cluster.topics.grow("in", 6, at_s=cluster.now_s)
-        cluster.topics.produce("in", {5: 40}, at_s=cluster.now_s)
-        cluster.advance(10.0)
-        assert cluster.job("orders").checkpoint.committed["in"].tolist()[4:] == [0, 40]
-
-    def test_an_unknown_topic_fails_the_job_and_is_named(self):
-        cluster = Cluster()
-        cluster.launch(Plan())
-        cluster.advance(10.0)
-        assert cluster.status("orders").state == "failed"
-        assert "no topic 'in'" in cluster.status("orders").reason
-
-    @pytest.mark.parametrize(
-        ("wrong", "setting"),
-        [
-            ({"name": "b", "checkpoint": "/b", "scale_out": 7}, "spark.slots"),
-            ({"name": "b", "checkpoint": "/b", "scale_out": 0}, "scale_out"),
-            ({"name": "b"}, "checkpoint"),
-            ({}, "launched already"),
-        ],
-    )
-    def test_what_cannot_run_is_refused(self, wrong, setting):
-        with pytest.raises(HeadroomError, match=setting):
-            running().launch(Plan(**wrong))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"overhead_s": -1.0},
-        {"warm_up_s": float("nan")},
-        {"cpu_share": 1.5},
-    ],
-)
-def test_a_behaviour_that_cannot_be_is_misuse(wrong):
-    with pytest.raises(Misuse, match=r"Behaviour\."):
-        Behaviour(**wrong)
-
-
-def test_time_does_not_go_back():
-    with pytest.raises(Misuse, match="seconds"):
-        Cluster().advance(-1.0)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import NotReady
-from models.quantities import Misuse
 from models.simulation.topics import Topics
 
 pytestmark = pytest.mark.fast
@@ -69,22 +68,3 @@ class TestAwayBroker:
         assert topics["in"].end(20.0).sum() == 1000 + 500 + 1000
         assert topics["in"].arrived_s(0, 500) == 20.0
         assert topics["in"].end(21.0).sum() == 2700
-
-
-@pytest.mark.parametrize(
-    ("wrong", "problem"),
-    [
-        (lambda topics: topics.flow("in", -1.0, at_s=0.0), "rate_rps"),
-        (lambda topics: topics.flow("in", math.nan, at_s=0.0), "rate_rps"),
-        (lambda topics: topics.flow("in", 1.0, shares=(1,), at_s=0.0), "shares"),
-        (lambda topics: topics.flow("in", 1.0, shares=(0, 0), at_s=0.0), "shares"),
-        (lambda topics: topics.produce("in", {2: 1}, at_s=0.0), "partition 2"),
-        (lambda topics: topics.produce("in", {0: -1}, at_s=0.0), "counts"),
-        (lambda topics: topics.grow("in", 1, at_s=0.0), "partitions"),
-    ],
-)
-def test_what_cannot_happen_is_misuse(wrong, problem):
-    topics = Topics()
-    topics.create("in", partitions=2, at_s=0.0)
-    with pytest.raises(Misuse, match=problem):
-        wrong(topics)

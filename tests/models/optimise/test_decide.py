@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
 from models import codec
 from models.downtime import DowntimeModel
-from models.optimise import Decision, aligned_scale_outs, decide
+from models.optimise import Decision, aligned_scale_outs, decide, predictions
 from models.optimise.choosing import first_true
-from models.optimise.engine import BatchEngine, ContinuousEngine
+from models.optimise.question import BatchEngine, ContinuousEngine
 from models.promise import Promise
-from models.quantities import Interval, Misuse, RecoveryEvent, Unknown
+from models.quantities import Interval, RecoveryEvent, Unknown
 
 pytestmark = pytest.mark.fast
 
@@ -62,16 +62,6 @@ def test_the_smallest_size_that_keeps_the_promise_is_taken(engine) -> None:
     assert "recovery" in conditions(decision, decision.scale_out - 1)
     assert below.recovery_s.high > 180 >= chosen.recovery_s.high
     assert decision.reason.startswith(f"scale out from 3 to {decision.scale_out} executors: forecast ")
-
-
-def test_every_size_carries_its_numbers() -> None:
-    decision = decide(question())
-    for verdict in decision.verdicts:
-        assert 0 <= verdict.probability <= 1
-        assert 0 <= verdict.worst_moment_s < 120
-        assert verdict.worst_kind == "executor_kill"
-        assert (verdict.status == "feasible") == (not verdict.excuses)
-        assert all(any(c.isdigit() for c in e.sentence) for e in verdict.excuses)
 
 
 def test_one_line_says_what_was_decided() -> None:
@@ -128,6 +118,18 @@ def test_capacity_must_cover_what_is_observed_even_if_the_forecast_is_lower() ->
     assert "observed" in conditions(decision, 6)
     assert "forecast" not in conditions(decision, 6)
     assert decision.scale_out == 8
+
+
+@pytest.mark.parametrize("engine", [ContinuousEngine(), SPARK], ids=["continuous", "batches"])
+def test_a_single_second_above_its_capacity_is_not_held_against_a_size(engine) -> None:
+    calm = load(mean_rps=3000.0, paths=60, steps=300, noise=0.0)
+    peaks = calm.copy()
+    peaks[np.arange(60), np.random.default_rng(1).integers(0, 120, 60)] *= 4.0
+    smallest = decide(question(forecast=Paths(calm), engine=engine)).smallest_feasible
+    with_peaks = decide(question(forecast=Paths(peaks), engine=engine))
+    assert with_peaks.smallest_feasible == smallest
+    assert "forecast" not in conditions(with_peaks, smallest)
+    assert "forecast" in conditions(with_peaks, 2), "what lasts is"
 
 
 def test_a_size_that_is_too_slow_to_reach_is_not_taken() -> None:
@@ -192,12 +194,6 @@ def test_an_alarm_says_by_how_much_the_promise_is_missed() -> None:
     assert f"there 95 % of recoveries take up to {high:.0f} s where 180 s are promised" in decision.alarm
 
 
-def test_no_latency_model_and_no_bound_is_said_and_not_held_against_anything() -> None:
-    decision = decide(question())
-    assert decision.notes == ("latency was not judged: no bound is set, and there is no latency model yet",)
-    assert decision.feasible
-
-
 def test_a_latency_bound_without_a_model_keeps_the_present_size_and_says_what_to_measure() -> None:
     decision = decide(question(latency_bound_ms=500.0, current=8))
     assert (decision.scale_out, decision.feasible) == (8, False)
@@ -232,7 +228,6 @@ def test_an_unknown_downtime_is_a_drill_to_run() -> None:
     assert (decision.scale_out, decision.feasible) == (9, False)
     assert "run a drill of driver_kill" in decision.alarm
     assert decision.of(2).status == "infeasible"
-    assert isinstance(decide(question(downtime=Unknown("no drills yet"))).utilisation_limit, Unknown)
 
 
 @pytest.mark.parametrize("name", ["forecast", "observed_rps", "lag_records", "engine"])
@@ -279,11 +274,10 @@ def test_the_open_batch_is_no_lag_to_work_off() -> None:
 def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
     short, long = decide(question(current=8, stay_s=20.0)), decide(question(current=8, stay_s=3600.0))
     assert short.scale_out == 8
-    assert "the change costs" in short.reason
-    assert not short.cost.worth
+    cost, saved = re.findall(r"the change costs (\d+) executor-seconds and saves (\d+)", short.reason)[0]
+    assert int(cost) > int(saved)
+    assert int(cost) == pytest.approx(8 * 10.0, rel=0.2)  # eight executors idle for ten seconds, and the lag
     assert long.scale_out < 8
-    assert long.cost.worth
-    assert short.cost.idle == pytest.approx(8 * 10.0, rel=0.1)  # eight executors idle for ten seconds
 
 
 # -- micro-batches
@@ -352,12 +346,6 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert decide(question(lag_s=30.0)) == decide(question(lag_s=30.0))
 
 
-def test_the_highest_utilisation_the_promise_allows_is_shown() -> None:
-    steady = Downtimes({"executor_kill": 90.0, "live_out": 10.0, "live_in": 10.0}, spread=0.0)
-    decision = decide(question(downtime=steady, engine=ContinuousEngine(replay_s=10.0)))
-    assert decision.utilisation_limit == pytest.approx(90 / 190)
-
-
 @pytest.mark.parametrize("engine", [ContinuousEngine(), SPARK], ids=["continuous", "batches"])
 def test_a_failure_it_may_not_come_back_from_cannot_be_promised_away(engine) -> None:
     def model(lost):
@@ -368,7 +356,6 @@ def test_a_failure_it_may_not_come_back_from_cannot_be_promised_away(engine) -> 
     assert decide(question(engine=engine, current=4, downtime=model(0))).feasible
     decision = decide(question(engine=engine, current=4, downtime=model(3)))
     assert not decision.feasible
-    assert decision.utilisation_limit == -math.inf
     assert decision.of(12).probability < 0.8
     assert decision.of(12).recovery_s.high == math.inf
     assert "the downtime alone may last longer than 180 s" in decision.alarm
@@ -406,61 +393,6 @@ def test_only_sizes_with_fewer_waves_are_candidates(bounds, tasks, sizes) -> Non
         assert {math.ceil(tasks / s) for s in sizes} == waves
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "tasks", "message"),
-    [(0, 4, None, "low"), (5, 4, None, "high"), (1, 4, 0, "tasks"), (1.5, 4, None, "low")],
-)
-def test_wrong_bounds_are_named(low, high, tasks, message) -> None:
-    with pytest.raises(Misuse, match=f"^{message}: "):
-        aligned_scale_outs(low, high, tasks=tasks)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"candidates": ()}, "candidates: must not be empty"),
-        ({"candidates": (0, 1)}, "candidates: must be >= 1"),
-        ({"current": 0}, "current: must be >= 1"),
-        ({"kinds": ()}, "kinds: must name at least one"),
-        ({"kinds": ("meteor",)}, "kinds: must be among executor_kill"),
-        ({"rescale": "teleport"}, "rescale: must be 'live' or 'restart'"),
-        ({"observed_rps": -1.0}, "observed_rps: must be >= 0"),
-        ({"observed_rps": math.nan}, "observed_rps: must be finite"),
-        ({"lag_records": -1.0}, "lag_records: must be >= 0"),
-        ({"moments_s": 0.0}, "moments_s: must be > 0"),
-        ({"latency_bound_ms": 0.0}, "latency_bound_ms: must be > 0"),
-        ({"stay_s": -1.0}, "stay_s: must be >= 0"),
-        ({"seed": -1}, "seed: must be >= 0"),
-        ({"engine": "spark"}, "engine: must be a ContinuousEngine or BatchEngine"),
-        ({"forecast": Paths(np.full((3, 100), 5.0))}, "forecast: reaches 100 s, but the promise looks 300 s"),
-        ({"forecast": Paths(np.array([[1.0, math.nan]]))}, "forecast.paths: must not contain NaN"),
-        ({"forecast": Paths(np.array([[1.0, -1.0]]))}, "forecast.paths: must be >= 0"),
-        ({"forecast": Paths(np.empty((0, 400)))}, "forecast.paths: must be"),
-    ],
-)
-def test_a_wrong_question_names_its_argument(changed, message) -> None:
-    with pytest.raises(Misuse, match=message):
-        question(**changed)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: BatchEngine(overhead_s=-1.0), "BatchEngine.overhead_s"),
-        (lambda: BatchEngine(overhead_s={}), "BatchEngine.overhead_s"),
-        (lambda: BatchEngine(limit_records=0), "BatchEngine.limit_records"),
-        (lambda: BatchEngine(limit_records=math.nan), "BatchEngine.limit_records"),
-        (lambda: BatchEngine(trigger_s=-1.0), "BatchEngine.trigger_s"),
-        (lambda: BatchEngine(band_s=0.0), "BatchEngine.band_s"),
-        (lambda: BatchEngine(learnt_at_utilisation=0.0), "BatchEngine.learnt_at_utilisation"),
-        (lambda: ContinuousEngine(replay_s=-1.0), "ContinuousEngine.replay_s"),
-    ],
-)
-def test_an_engine_that_cannot_be_is_refused(make, message) -> None:
-    with pytest.raises(Misuse, match=message):
-        make()
-
-
 def test_a_coarser_forecast_is_answered_too() -> None:
     fine = load(mean_rps=3000.0, paths=40, steps=10, noise=0.0)
     coarse = decide(question(forecast=Paths(fine, step_s=30.0)))
@@ -473,3 +405,41 @@ def test_zero_load_needs_one_executor() -> None:
         question(forecast=Paths(np.zeros((20, 300))), observed_rps=0.0, promise=Promise(180.0), current=2)
     )
     assert (decision.scale_out, decision.feasible) == (1, True)
+
+
+# The recovery from a failure now, of every kind
+
+
+BOTH = ("executor_kill", "driver_kill")
+
+
+@pytest.mark.parametrize("engine", [ContinuousEngine(replay_s=10.0), SPARK], ids=["continuous", "batches"])
+def test_every_kind_of_failure_is_predicted_at_the_current_size(engine) -> None:
+    found = predictions(question(engine=engine, current=6, kinds=BOTH))
+    lost, restarted = found["executor_kill"], found["driver_kill"]
+    assert lost.mid < restarted.mid  # down for 60 and for 90 s
+    assert lost.probability >= restarted.probability
+    for one in found.values():
+        assert one.low <= one.mid <= one.high
+        assert (one.promised <= 180.0) == (one.probability >= 0.95)
+
+
+def test_without_a_forecast_the_load_stays_as_it_is() -> None:
+    known = question(engine=SPARK, forecast=Paths(np.full((50, 300), 3000.0)))
+    without = predictions(question(engine=SPARK, forecast=Unknown("too little history")))
+    assert without["executor_kill"].mid == pytest.approx(predictions(known)["executor_kill"].mid, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"observed_rps": Unknown("the broker is silent")}, "the broker is silent"),
+        ({"lag_records": Unknown("no commit was read")}, "no commit was read"),
+        ({"engine": Unknown("not described")}, "not described"),
+        ({"capacity": {6: Unknown("not profiled")}}, "not profiled"),
+        ({"downtime": Unknown("no drill yet")}, "no drill yet"),
+    ],
+)
+def test_what_is_missing_for_a_prediction_is_said(changed, why) -> None:
+    asked = question(**{"engine": SPARK, "kinds": BOTH} | changed)
+    assert predictions(asked) == dict.fromkeys(BOTH, Unknown(why))

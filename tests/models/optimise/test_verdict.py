@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Numbers as a person reads them, and what a move to fewer executors costs and saves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from models.optimise.question import Recoveries, against_promise, percent, rate, seconds, span
+from models.optimise.question import Recoveries, against_promise, change_cost, rate, seconds, span
 from models.promise import Promise
+from models.quantities import percent
 
 pytestmark = pytest.mark.fast
 
@@ -80,3 +81,34 @@ def test_in_time_often_enough_is_within_the_promised_time(confidence, count) -> 
 @pytest.mark.parametrize(("value", "text"), [(0.0, "0.0"), (9.96, "10"), (179.6, "180"), (5.25, "5.2")])
 def test_seconds(value, text) -> None:
     assert seconds(value) == text
+
+
+# What a move to fewer executors costs and saves
+
+
+MOVE = {"current": 10, "to": 8, "downtime_s": 60.0, "recovery_s": 120.0, "target_s": 180.0, "stay_s": 900.0}
+
+
+def test_by_hand() -> None:
+    # 2 executors for 900 s; 10 idle for 60 s; 60·120/2 lag-seconds at 10/180 executors each
+    cost = change_cost(**MOVE)
+    assert (cost.saved, cost.idle, cost.lag) == (1800.0, 600.0, pytest.approx(200.0))
+    assert cost.worth
+
+
+@pytest.mark.parametrize(
+    ("changed", "worth"),
+    [
+        ({"stay_s": 400.0}, False),
+        ({"stay_s": 400.0001}, True),
+        ({"to": 9}, True),
+        ({"to": 9, "stay_s": 700.0}, False),
+        ({"downtime_s": 0.0, "recovery_s": 0.0, "stay_s": 1.0}, True),
+        ({"recovery_s": math.inf}, False),  # it would never come back
+        ({"to": 10}, False),
+        ({"to": 12}, False),  # growing is never a saving
+        ({"stay_s": 0.0}, False),
+    ],
+)
+def test_only_what_saves_more_than_it_costs_is_worth_it(changed, worth) -> None:
+    assert change_cost(**(MOVE | changed)).worth is worth
