@@ -1,4 +1,4 @@
-"""What does it cost, and how good is it? Every figure the README quotes comes from here."""
+"""Benchmarks of cost and quality. Every figure in docs/measurements.md comes from here."""
 
 from __future__ import annotations
 

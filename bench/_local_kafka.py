@@ -1,4 +1,4 @@
-"""What the benchmarks of recording and replay stand on: a broker, and Kafka's own producer as a peer."""
+"""A broker for the benchmarks of recording and replay, and Kafka's own producer to compare with."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def producer(brokers: Brokers, topic: str, *, records: int, bytes_each: int, rat
         *("-cp", os.pathsep.join(map(str, found)), "org.apache.kafka.tools.ProducerPerformance"),
         *("--topic", topic, "--num-records", str(records), "--record-size", str(bytes_each)),
         *("--throughput", f"{rate_rps:.0f}", "--producer-props", f"bootstrap.servers={brokers.bootstrap}"),
+        *("--producer.config", str(Path(brokers.password_file or "").with_name("client.properties"))),
     ]
 
 

@@ -1,7 +1,8 @@
-"""How do jobs scale, and what does a noisy profiling of them look like? Generated capacity curves."""
+"""Generated capacity curves, and noisy profiles of them."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,15 +29,29 @@ class Truth:
     rate: Callable[[float], float]
 
     def measured(
-        self, design: Design, seed: int, *, noise: float = 0.03, heavy_tails: bool = False
+        self,
+        design: Design,
+        seed: int,
+        *,
+        noise: float = 0.03,
+        heavy_tails: bool = False,
+        growth: float = 0.0,
+        outliers: float = 0.0,
     ) -> list[Measurement]:
-        """Saturated probes at every size of a design, with proportional noise."""
+        """Saturated probes at every size of a design, with proportional noise.
+
+        The noise grows as size^growth; `outliers` is the share of probes that are 40 % off, up or down.
+        """
         random = np.random.default_rng(seed)
         shape = (len(design.sizes), design.repeats)
         if heavy_tails:  # Student's t with 4 degrees of freedom, scaled to the same standard deviation
             errors = random.standard_t(4, shape) / math.sqrt(2.0)
         else:
             errors = random.standard_normal(shape)
+        errors = errors * np.array(design.sizes, dtype=float)[:, None] ** growth
+        if outliers:
+            odd = random.choice(errors.size, max(round(outliers * errors.size), 1), replace=False)
+            errors.flat[odd] = random.choice([-0.4, 0.4], len(odd)) / noise
         return [
             Measurement(s, 1.3 * self.rate(s), self.rate(s) * max(1.0 + noise * error, 0.1), False)
             for s, row in zip(design.sizes, errors, strict=True)
@@ -55,6 +70,12 @@ class Design:
     def asked(self) -> Sequence[int]:
         """At, between and beyond the sizes: the last is twice the largest."""
         return (self.sizes[0], self.sizes[0] + 1, (self.sizes[-2] + self.sizes[-1]) // 2, 2 * self.sizes[-1])
+
+    @property
+    def within(self) -> Sequence[int]:
+        """Every measured size, and one between each two."""
+        between = [(a + b) // 2 for a, b in itertools.pairwise(self.sizes)]
+        return sorted({*self.sizes, *between})
 
 
 DESIGNS: Mapping[str, Design] = {
@@ -81,22 +102,58 @@ OUTSIDE: Mapping[str, Truth] = {
 }
 
 
+def _falling(contention: float, coherence: float) -> Callable[[float], float]:
+    """The universal scalability law past its peak, where executors that are too many cannot be left idle."""
+    return lambda s: 1000.0 * s / (1.0 + contention * (s - 1.0) + coherence * s * (s - 1.0))
+
+
+CEILINGS: Mapping[str, Truth] = {
+    "sink that takes 3,000": Truth(None, lambda s: 1000.0 * min(s, 3.0)),
+    "broker that gives 6,000": Truth(None, lambda s: 1000.0 * min(s, 6.0)),
+    "sqrt up to 5,000": Truth(None, lambda s: min(2000.0 * math.sqrt(s), 5000.0)),
+}
+FALLING: Mapping[str, Truth] = {
+    "falling from 10": Truth(None, _falling(0.05, 0.01)),
+    "falling from 5": Truth(None, _falling(0.05, 0.04)),
+}
+
+
 @dataclass(frozen=True)
 class LiveJob:
-    """Workers below their limit: CPU follows a slow load, the second worker at 0.8 of the first's."""
+    """Workers below their limit: CPU follows a slow load, every second worker at 0.8 of the first's."""
 
     noise: float = 0.05
     intercept: float = 30.0
+    workers: int = 2
+    bend: float = 1.0
+    """Exponent of throughput over CPU: above 1, each record costs less CPU when batches are large."""
+    cpu_noise: float = 0.0
+    """Scatter of the measured CPU, which flattens least squares."""
+    limit: float = 1.0
+    """CPU of the hottest worker at which something else, such as waiting for a look-up, ends it."""
+    noisy: int = 0
+    """So many workers measure throughput with ten times the noise."""
+
+    @property
+    def skew(self) -> Array:
+        return np.where(np.arange(self.workers) % 2 == 0, 1.0, 0.8)
 
     @property
     def capacity(self) -> float:
-        return 2 * self.intercept + (1000.0 - self.intercept) * 1.8
+        return float(self._rates(self.limit * self.skew).sum())
 
-    def samples(self, count: int, seed: int, *, swing: float = 0.2) -> tuple[Array, Array]:
-        """CPU within 0.35 ± swing and throughput, one row a second."""
+    def _rates(self, cpu: Array) -> Array:
+        return self.intercept + (1000.0 - self.intercept) * cpu**self.bend
+
+    def samples(
+        self, count: int, seed: int, *, swing: float = 0.2, swing_s: float = 200.0, step_s: float = 1.0
+    ) -> tuple[Array, Array]:
+        """CPU within (0.35 ± swing) of the limit and throughput, one row each `step_s`."""
         random = np.random.default_rng(seed)
-        hot = 0.35 + swing * np.sin(np.arange(count) / 200.0 + random.uniform(0.0, 6.0))
+        hot = 0.35 + swing * np.sin(step_s * np.arange(count) / swing_s + random.uniform(0.0, 6.0))
         hot += 0.1 * swing * random.standard_normal(count)
-        cpu = np.clip(np.stack([hot, 0.8 * hot], axis=1), 0.01, 0.6)
-        rates = self.intercept + (1000.0 - self.intercept) * cpu
-        return cpu, rates * (1.0 + self.noise * random.standard_normal(cpu.shape))
+        cpu = np.clip(self.limit * hot[:, None] * self.skew, 0.01, 0.6)
+        scatter = np.where(np.arange(self.workers) < self.noisy, 10.0, 1.0) * self.noise
+        rates = self._rates(cpu) * (1.0 + scatter * random.standard_normal(cpu.shape))
+        seen = cpu + self.cpu_noise * random.standard_normal(cpu.shape)
+        return np.clip(seen, 0.0, 1.0), np.maximum(rates, 0.0)

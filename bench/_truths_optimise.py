@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from models.optimise.engine import ContinuousEngine
-from models.optimise.question import Question
+from models.optimise.question import ContinuousEngine, Question
 from models.promise import Promise
 from models.quantities import Interval
 

@@ -1,4 +1,4 @@
-"""Which job is being probed? Generated capacity curves, and a job that answers with noise and lies."""
+"""Generated capacity curves, and a simulated job whose probes are noisy and sometimes wrong."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FAMILIES: dict[str, Draw] = {
 
 
 def capacities(family: str, seed: int, sizes: Sequence[int] = SIZES) -> dict[int, float]:
-    """The noise-free truth: one curve of the family, in a unit nobody knows beforehand."""
+    """The noise-free truth: one curve of the family, in a unit that the search does not know."""
     random = np.random.default_rng([seed, sorted(FAMILIES).index(family)])
     curve = FAMILIES[family](random)
     unit = 10.0 ** random.uniform(3.0, 5.0)
@@ -76,12 +76,18 @@ class Job:
     lying: float = 0.0
     exact_verdict: bool = False
     unseen: float = 0.0
-    """Share of probes that see half the throughput, with facts that add up: nobody can tell."""
+    """Share of probes that see half the throughput, with facts that add up, so that it does not show."""
+    lies_once: float = 0.0
+    """By how much the first probe of one scale-out, drawn by the seed, is off; nothing shows it."""
     source_limit_rps: float = math.inf
     asked: list[Probe] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng([self.seed, 77])
+
+    @property
+    def liar(self) -> int:
+        return sorted(self.truth)[self.seed % len(self.truth)]
 
     def facts(self, probe: Probe) -> Facts:
         self.asked.append(probe)
@@ -91,6 +97,8 @@ class Job:
         offered = min(probe.rate_rps, self.source_limit_rps) * (0.3 if lie == 0 else 1.0)
         if self.unseen and self.random.uniform() < self.unseen:
             capacity = 0.5 * capacity
+        if self.lies_once and probe.scale_out == self.liar:
+            capacity, self.lies_once = capacity * (1.0 + self.lies_once), 0.0
         processed = min(offered, capacity)
         if self.exact_verdict:
             processed = offered if offered <= truth else min(capacity, 0.985 * offered)
@@ -140,23 +148,33 @@ def search(
     lying: float = 0.0,
     exact_verdict: bool = False,
     unseen: float = 0.0,
+    lies_once: float = 0.0,
     budget_share: float | None = None,
     tell_tasks: bool = False,
     guess: float | None = None,
+    sizes: Sequence[int] = SIZES,
 ) -> Outcome:
-    truth = capacities(family, seed)
-    job = Job(truth, noise=noise, seed=seed, lying=lying, exact_verdict=exact_verdict, unseen=unseen)
+    truth = capacities(family, seed, sizes)
+    job = Job(
+        truth,
+        noise=noise,
+        seed=seed,
+        lying=lying,
+        exact_verdict=exact_verdict,
+        unseen=unseen,
+        lies_once=lies_once,
+    )
     grid = grid_cost(truth)
-    top = truth[SIZES[-1]]
+    top = truth[sizes[-1]]
     tasks = None
     if tell_tasks:
         tasks = int(np.random.default_rng([seed, sorted(FAMILIES).index(family)]).integers(12, 61))
     settings = Settings(
-        scale_outs=SIZES,
+        scale_outs=sizes,
         warm_up_s=WARM_UP_S,
         probe_s=PROBE_S,
         first_rate_rps=None if guess else 0.05 * top,
-        first_guess=guess * truth[SIZES[0]] / SIZES[0] if guess else None,
+        first_guess=guess * truth[sizes[0]] / sizes[0] if guess else None,
         budget_executor_seconds=None if budget_share is None else budget_share * grid,
         tasks=tasks,
     )

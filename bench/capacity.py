@@ -1,16 +1,27 @@
-"""Do 90 % capacity intervals hold the truth, how wide are they, and is a form named rightly?"""
+"""Coverage and width of 90 % capacity intervals, and how often the form of a curve is named rightly."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from bench import Figure
-from bench._truths_capacity import DESIGNS, OUTSIDE, TRUTHS, Design, LiveJob, Truth
+from bench._truths_capacity import (
+    CEILINGS,
+    DESIGNS,
+    FALLING,
+    OUTSIDE,
+    TRUTHS,
+    Design,
+    LiveJob,
+    Truth,
+)
 from models.capacity import CapacityModel, OnlineCapacity
-from models.quantities import Unknown
+from models.capacity.online import said_live
+from models.quantities import Interval, Unknown
 
 SEEDS = 500
 FEWER = 200  # for what is only reported
@@ -117,6 +128,84 @@ def free_form(
         yield Figure(f"{name}, {label}: share refused at twice the largest", float(unknown), "")
 
 
+HARD: Mapping[str, tuple[Mapping[str, Truth], Mapping[str, float]]] = {
+    "the five forms": (TRUTHS, {}),
+    "a ceiling": (CEILINGS, {}),
+    "a falling curve": (FALLING, {}),
+    "noise that grows with size": (TRUTHS, {"noise": 0.02, "growth": 0.5}),
+    "one outlier in six": (TRUTHS, {"outliers": 1 / 6}),
+}
+
+
+def hard(seeds: int = FEWER) -> Iterable[Figure]:
+    """Coverage at every measured size and between them, where nothing is known of form or noise."""
+    for case, (truths, noise) in HARD.items():
+        for name, design in DESIGNS.items():
+            if "outliers" in noise and len(design.sizes) * design.repeats < 6:
+                continue
+            asked = [*design.within, 2 * design.sizes[-1]]
+            lowest, everywhere, beyond, known, widths = 1.0, [], 1.0, [], []
+            for truth in truths.values():
+                rates = [truth.rate(s) for s in asked]
+                inside, there, width = [], [], []
+                for seed in range(seeds):
+                    answers = CapacityModel.fit(truth.measured(design, seed, **noise)).predict_many(asked)
+                    there.append([isinstance(a, Interval) for a in answers])
+                    inside.append(
+                        [
+                            isinstance(a, Interval) and a.low <= t <= a.high
+                            for a, t in zip(answers, rates, strict=True)
+                        ]
+                    )
+                    width += [(a.high - a.low) / a.mid for a in answers[:-1] if isinstance(a, Interval)]
+                count = np.sum(there, axis=0)
+                shares = np.where(count > FEW / 2, np.sum(inside, axis=0) / np.maximum(count, 1), np.nan)
+                lowest = min(lowest, float(np.nanmin(shares[:-1], initial=1.0)))
+                everywhere.append(float(np.nanmean(shares[:-1])))
+                beyond = min(beyond, float(np.nanmin(shares[-1:], initial=1.0)))
+                known.append(float(np.mean(np.array(there)[:, :-1])))
+                widths.append(float(np.median(width)))
+            yield Figure(f"{case}, {name}: lowest coverage of any curve and size", lowest, "", at_least=0.85)
+            yield Figure(f"{case}, {name}: mean coverage", float(np.mean(everywhere)), "")
+            yield Figure(f"{case}, {name}: coverage at twice the largest, where it speaks", beyond, "")
+            yield Figure(f"{case}, {name}: share known, within", min(known), "", at_least=0.8)
+            yield Figure(f"{case}, {name}: median width, within", 100 * float(np.median(widths)), "%")
+
+
+LIVE: Mapping[str, LiveJob] = {
+    "limited by CPU": LiveJob(),
+    "CPU read with a scatter": LiveJob(cpu_noise=0.03),
+    "batches that get cheaper": LiveJob(bend=1.3),
+    "batches that get dearer": LiveJob(bend=0.8),
+    "limited by waiting": LiveJob(limit=0.6),
+    "twelve workers": LiveJob(workers=12),
+    "twelve workers, one of them noisy": LiveJob(workers=12, noisy=1),
+}
+
+
+def online_cases(seeds: int = FEWER) -> Iterable[Figure]:
+    """Whatever makes a line mislead: coverage wherever the online capacity speaks."""
+    for (name, job), limiting in itertools.product(LIVE.items(), (False, True)):
+        if limiting and job.limit < 1.0:
+            continue  # then the share was not of what runs out first
+        for count, swing in ((120, 0.1), (1800, 0.2)):
+            inside, widths = [], []
+            for seed in range(seeds):
+                cpu, rates = job.samples(count, seed, swing=swing, swing_s=20.0)
+                total = said_live(OnlineCapacity(limiting=limiting).update(cpu, rates), job.workers)
+                if isinstance(total, Interval):
+                    inside.append(total.low <= job.capacity <= total.high)
+                    widths.append((total.high - total.low) / total.mid)
+            share = "busy share" if limiting else "CPU"
+            label = f"online, {name}, {count} s of {share} within 0.35 ± {swing:g}"
+            if len(inside) >= FEW / 2:
+                yield Figure(f"{label}: coverage", float(np.mean(inside)), "", at_least=0.85)
+                yield Figure(f"{label}: median width", 100 * float(np.median(widths)), "%")
+            spoken = len(inside) / seeds
+            fleet = name.startswith("twelve")
+            yield Figure(f"{label}: share that speaks", spoken, "", at_least=0.95 if fleet else None)
+
+
 def live() -> Iterable[Figure]:
     """The online capacity from CPU below 0.6, with a prior and without one, as in the product."""
     job = LiveJob()
@@ -156,6 +245,8 @@ def timing() -> Iterable[Figure]:
 def measure() -> Iterable[Figure]:
     yield from timing()
     yield from live()
+    yield from online_cases()
+    yield from hard()
     yield from given_form()
     yield from free_form(TRUTHS, "3 % noise", held=True)
     for noise in (0.01, 0.06):

@@ -1,4 +1,4 @@
-"""What does importing the models and the definitions cost? Every tick and every run pays for it.
+"""Cost of importing the models and the definitions, which every tick and every run pays.
 
 Nothing heavy may come along. The definitions are compared with Dagster in the same run; both by the
 processor's time, too, which does not depend on what else this machine does.

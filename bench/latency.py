@@ -1,4 +1,4 @@
-"""How well is abnormal latency predicted for points nobody has seen, and what does it cost?"""
+"""Accuracy and cost of predicting abnormal latency at points that were not measured."""
 
 from __future__ import annotations
 
@@ -6,15 +6,48 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
+
 from bench import Figure
-from bench._truths_latency import SCENARIOS, KnownCapacity, profile, rates, rule_of_thumb
+from bench._truths_latency import (
+    SCENARIOS,
+    SPARSE,
+    KnownCapacity,
+    profile,
+    rates,
+    rule_of_thumb,
+    sparse_profile,
+    wrong_on_new_points,
+)
 from models.capacity import CapacityModel
 from models.latency import LatencyModel
 
 SEEDS = 3
+NEW = 20  # profiles of each sparse kind
+
+
+def new_points(seeds: int = NEW) -> Iterable[Figure]:
+    """Points that nobody measured, after profiles that show little, against the one-line rule."""
+    never = 0
+    for points in SPARSE:
+        for noise in (0.03, 0.1):
+            ours, rule = [], []
+            for seed in range(seeds):
+                given = sparse_profile(points, noise=noise, seed=seed)
+                model = LatencyModel.fit(given, CapacityModel.fit(given))
+                a, b, over = wrong_on_new_points(model, points[1], seed)
+                ours.append(a)
+                rule.append(b)
+                never += over
+            label = f"latency, {points[0]}, noise {noise:.0%}"
+            peer = float(np.mean(rule))
+            yield Figure(f"{label}: share wrong", float(np.mean(ours)), "", at_most=peer + 0.005)
+            yield Figure(f"{label}: share wrong by the rule rate > 0.95·T_max", peer, "")
+    yield Figure('latency: called "normal" above the upper end of the capacity', never, "", at_most=0)
 
 
 def measure() -> Iterable[Figure]:
+    yield from new_points()
     for noise in (0.03, 0.1):
         worst = [1.0, 1.0]
         ours: Counter[str] = Counter()

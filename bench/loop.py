@@ -1,4 +1,4 @@
-"""What does a tick cost, also the first after a restart and with many jobs, and what does a day of them keep?
+"""Cost of a tick, also the first after a restart and with many jobs, and what a day of them stores.
 
 Real SQLite, real champions from their files, the real optimiser on 24 sizes, metrics of a job with 12
 partitions and as many workers as it has executors; only the job itself is a stub that answers at once. Over
@@ -22,19 +22,18 @@ import numpy as np
 
 from models.capacity import CapacityModel
 from models.control import Decider, Decision, Settings, Situation
-from models.control.deciding import by_optimise
+from models.control.state import by_optimise
 from models.downtime import DowntimeModel
 from models.ports import Commit, ExecutorSample, Rescaled, Sample, Status
 from models.promise import Promise
 from models.quantities import Measurement
 from models.workload import Forecaster, fit_forecast
-from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.integrations.stores.sqlite import SqliteStore
 from profiling_jobs.control_loop.context import InCharge, Loop
 from profiling_jobs.control_loop.evaluation import evaluate
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.telemetry.timeline import Timeline
-from profiling_jobs.training.champions import Champions, export
-from profiling_jobs.training.model_documents import document, training
+from profiling_jobs.training.champions import Champions, document, export, training
 
 from . import Figure
 
@@ -101,9 +100,7 @@ class Job:
                 last_commit_at_s=self.now_s - 1.0,
                 run_id="run-1",
                 executors=workers,
-                latency_p50_ms=900.0,
                 latency_p95_ms=1_900.0,
-                latency_p99_ms=2_400.0,
                 commits=(Commit(batch, self.now_s - 1.0, behind),),
             )
             for job in jobs:

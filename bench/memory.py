@@ -1,4 +1,4 @@
-"""How much memory do Headroom's own processes take, the JVMs of Kafka and Spark left out?
+"""Memory of Headroom's own processes, without the JVMs of Kafka and Spark.
 
 A copy of `enrichment` runs on real Kafka and Spark with a replay as its source, as in a probe; then the same
 process samples ten jobs of twelve partitions, and twenty, from the same broker, until their timelines are as
@@ -29,14 +29,14 @@ from models.errors import HeadroomError
 from models.ports import Commit, ExecutorSample, Sample
 from models.quantities import Unknown
 from pipelines.environments import base
-from pipelines.environments.base import World
-from pipelines.environments.local.metrics import LocalMetrics
+from pipelines.environments.base import Environment
+from pipelines.environments.metrics import JobMetrics
 from pipelines.integrations import java
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.processes.owner import cleanup
 from pipelines.settings import job_plans, loading
 from profiling_jobs.experiments.copies import Copies
-from profiling_jobs.telemetry.sampler import KEPT_S, Sampler
+from profiling_jobs.telemetry.timeline import SAMPLER_KEPT_S, Sampler
 
 from . import Figure
 from ._local_kafka import missing_java
@@ -87,7 +87,7 @@ def measure() -> Iterable[Figure]:
             cleanup(folder, end_owner=True)
 
 
-def probing(here: World, folder: Path) -> Iterable[Figure]:
+def probing(here: Environment, folder: Path) -> Iterable[Figure]:
     """A copy with its source."""
     job = loading.parse(TOML, environment={}).jobs["enrichment"]
     copies = Copies(
@@ -143,7 +143,7 @@ def bare_driver() -> float:
     return float(done.stdout.split()[-1])
 
 
-def sampling(here: World, folder: Path) -> Iterable[Figure]:
+def sampling(here: Environment, folder: Path) -> Iterable[Figure]:
     """Ten jobs, then twenty, with timelines as long as they are kept."""
     held = [own()]
     for jobs in (JOBS, 2 * JOBS):
@@ -157,14 +157,14 @@ def sampling(here: World, folder: Path) -> Iterable[Figure]:
     yield Figure("growth from ten to twenty jobs", held[2] - held[1], "MB")
 
 
-def filled(here: World, jobs: Jobs, folder: Path) -> Sampler:
+def filled(here: Environment, jobs: Jobs, folder: Path) -> Sampler:
     """Real rounds until nothing but the timelines grows, then samples as they come until those are full."""
     assert isinstance(here.broker, KafkaBroker)
     now_s = 1_000_000.0
     with Growing(here.broker.brokers) as broker:
         for name in jobs.plans:
             broker.create(name, partitions=PARTITIONS)
-        with LocalMetrics(broker, jobs, jobs, clock=lambda: now_s) as metrics:
+        with JobMetrics(broker, jobs, jobs, clock=lambda: now_s) as metrics:
             later = Later(metrics)
             sampler = Sampler(later, lambda: list(jobs.plans), clock=lambda: now_s)
             for _ in range(ROUNDS):
@@ -173,7 +173,7 @@ def filled(here: World, jobs: Jobs, folder: Path) -> Sampler:
                 jobs.commit(now_s - 0.5)
                 sampler.round()
             later.goes_on = True
-            for _ in range(int(1.1 * KEPT_S)):
+            for _ in range(int(1.1 * SAMPLER_KEPT_S)):
                 sampler.round()
     return sampler
 
@@ -181,7 +181,7 @@ def filled(here: World, jobs: Jobs, folder: Path) -> Sampler:
 class Later:
     """Real samples; once it `goes_on` those that would come, each with mappings and numbers of its own."""
 
-    def __init__(self, metrics: LocalMetrics) -> None:
+    def __init__(self, metrics: JobMetrics) -> None:
         self._metrics = metrics
         self._newest: dict[str, Sample] = {}
         self.goes_on = False
@@ -218,9 +218,7 @@ def next_one(before: Sample) -> Sample:
         last_batch=batch,
         last_commit_at_s=at_s - 0.5,
         executors=executors,
-        latency_p50_ms=500.0 + batch,
         latency_p95_ms=900.0 + batch,
-        latency_p99_ms=990.0 + batch,
         commits=(Commit(batch, at_s - 0.5, dict(ends)),),
     )
 

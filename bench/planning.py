@@ -1,4 +1,4 @@
-"""Do plans hold, and what do they cost?"""
+"""Share of plans that hold, and their cost."""
 
 from __future__ import annotations
 

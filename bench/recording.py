@@ -1,4 +1,4 @@
-"""Does a recording keep up with 50 000 records a second on two cores, and how fast is it at most?
+"""Speed of a recording: at 50 000 records a second on two cores, and at most.
 
 Kafka's own producer writes at that rate while it is being recorded on the same machine. How far behind it is
 shows when the stated time is over: it ends a slice later, or much later.
@@ -11,9 +11,10 @@ import subprocess
 import time
 from collections.abc import Iterable
 
-from pipelines.environments.local.replay import LocalRecording
+from pipelines.environments.local.tasks import LocalTask
+from pipelines.environments.replay import record
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.request import Request
+from profiling_jobs.recording.recorder import Request
 
 from . import Figure
 from ._local_kafka import kafka, missing_java, producer
@@ -31,11 +32,9 @@ def measure() -> Iterable[Figure]:
         command = producer(brokers, "live", records=records, bytes_each=100, rate_rps=RATE_RPS)
         live = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
-            recording = LocalRecording(owner, name="bench")
-            process = recording.start(
-                Request("live", owner.folder / "recording", duration_s=float(SECONDS)), brokers
-            )
-            process.wait(150.0)
+            task = LocalTask(owner, "recording.bench")
+            request = Request("live", owner.folder / "recording", duration_s=float(SECONDS))
+            record(task, request, brokers, timeout_s=150.0)
             over_s = time.time()
         finally:
             live.terminate()
@@ -44,7 +43,8 @@ def measure() -> Iterable[Figure]:
         rate = kept.rate_rps()
         # The same again, of what lies there: as fast as it can.
         began_s = time.time()
-        again = recording.run(
+        again = record(
+            task,
             Request("live", owner.folder / "again", float(SECONDS), from_s=kept.from_s),
             brokers,
             timeout_s=150.0,

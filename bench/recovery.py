@@ -1,4 +1,4 @@
-"""How fast is recovery predicted, how does that grow, how far off is the integral, and do downtimes cover?"""
+"""Speed of predicted recoveries, error of the integral form, and coverage of downtimes."""
 
 from __future__ import annotations
 

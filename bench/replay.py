@@ -1,4 +1,4 @@
-"""How fast is a replay beside Kafka's own producer, and how evenly does it keep a commanded rate?
+"""Speed of a replay beside Kafka's own producer, and how evenly it keeps a commanded rate.
 
 Both send records of 100 bytes to the same broker in turn, three times. Then a constant rate, counted at the
 broker (its own timestamps) in windows of 100 ms.
@@ -17,7 +17,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.environments.local.replay import LocalReplay
+from pipelines.environments.local.tasks import LocalTask
+from pipelines.environments.replay import RunningReplay
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.replay.replay_plan import Replay, Schedule
 from profiling_jobs.telemetry.offsets import LogOffsets
@@ -48,7 +49,8 @@ def measure() -> Iterable[Figure]:
             brokers=brokers,
             folder=path,
         )
-        replay = LocalReplay(owner, name="bench").start(plan)
+        task = LocalTask(owner, "replay.bench")
+        replay = RunningReplay(task).start(plan)
         offsets = LogOffsets(brokers, topic="replayed")
         ours, peers, loads = [], [], []
         for _ in range(REPEATS):
@@ -57,10 +59,10 @@ def measure() -> Iterable[Figure]:
                 produced_rps(producer(brokers, "peer", records=PEER_RECORDS, bytes_each=100, rate_rps=-1))
             )
             loads.append(os.getloadavg()[0])
-        assert replay.process is not None
-        spent_s, sent = -cpu_s(replay.process.pid), -sum(offsets.ends().values())
+        assert task.process is not None
+        spent_s, sent = -cpu_s(task.process.pid), -sum(offsets.ends().values())
         off, mean = steady(replay, offsets)
-        spent_s, sent = spent_s + cpu_s(replay.process.pid), sent + sum(offsets.ends().values())
+        spent_s, sent = spent_s + cpu_s(task.process.pid), sent + sum(offsets.ends().values())
         replay.stop()
         peer_off = peer_steady(brokers)
         loads.append(os.getloadavg()[0])
@@ -97,7 +99,7 @@ def source(path: Path, *, records: int = 200_000) -> Path:
     return path
 
 
-def burst(replay: LocalReplay, offsets: LogOffsets) -> float:
+def burst(replay: RunningReplay, offsets: LogOffsets) -> float:
     """As fast as it can, for some seconds."""
     from_s = replay.set_rate(BURST_RPS)
     time.sleep(BURST_S)
@@ -107,7 +109,7 @@ def burst(replay: LocalReplay, offsets: LogOffsets) -> float:
     return sum(after[part] - before[part] for part in after) / (until_s - from_s)
 
 
-def steady(replay: LocalReplay, offsets: LogOffsets) -> tuple[np.ndarray, float]:
+def steady(replay: RunningReplay, offsets: LogOffsets) -> tuple[np.ndarray, float]:
     """How far each window is off, and the mean rate."""
     from_s = replay.set_rate(STEADY_RPS) + WARM_UP_S
     time.sleep(WARM_UP_S + STEADY_S + 3.0)  # the source asks the broker once a second

@@ -1,4 +1,4 @@
-"""What does a round of signals cost for ten jobs of twelve partitions each, on a real broker?
+"""Cost of a round of signals for ten jobs of twelve partitions each, on a real broker.
 
 Everything that a round waits for: ends, starts and consumer groups from the broker, ten checkpoints with a
 hundred batches each, one new batch per job and round, lag and latency percentiles over two minutes. Drivers
@@ -21,7 +21,7 @@ from bench import Figure
 from models.errors import Misconfigured
 from models.ports import Function, Plan, Sample, Status
 from models.quantities import Unknown
-from pipelines.environments.local.metrics import LocalMetrics
+from pipelines.environments.metrics import JobMetrics
 from pipelines.integrations import java
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
@@ -114,7 +114,7 @@ def _measure(folder: Path, embedded: EmbeddedBroker) -> Iterable[Figure]:
             broker.create(name, partitions=PARTITIONS)
             broker.commit(plan.group, {(name, p): 0 for p in range(PARTITIONS)})
         wall_s, cpu_s = [], []
-        with LocalMetrics(broker, jobs, jobs, clock=lambda: now_s) as metrics:
+        with JobMetrics(broker, jobs, jobs, clock=lambda: now_s) as metrics:
             for _ in range(BEFORE + ROUNDS):
                 now_s += 1.0
                 broker.grown += 10

@@ -1,4 +1,4 @@
-"""How much does a day of ticks write into the store, and how long does a tick wait for it?"""
+"""What a day of ticks writes into the store, and how long a tick waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from models.ports import Control, Lease
 from models.quantities import RecoveryEvent
-from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.integrations.stores.sqlite import SqliteStore
 
 from . import Figure
 

@@ -1,4 +1,4 @@
-"""How much does Dagster keep of a day of ticks of one job, beside what our own store keeps?
+"""What Dagster stores of a day of ticks of one job, beside our own store.
 
 Each tick leaves an observation of `decision`, now and then of the input and the query, and a line in the
 sensor's history, as the daemon writes it. A real instance in a folder of its own; TICKS of them, extrapolated
@@ -17,7 +17,7 @@ import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType, TickData, TickStatus
 
 from assets.decide import observations
-from profiling_jobs.control_loop.evaluation_record import Evaluation
+from profiling_jobs.control_loop.memory import Evaluation
 
 from . import Figure
 

@@ -41,13 +41,13 @@ from assets.model import DRAWN
 from models.ports import ModelVersion
 from models.quantities import Unknown
 from pipelines.demo.scenes import JOB, SIMULATED
-from pipelines.environments.base import World, opened
-from pipelines.orchestration import modelling
+from pipelines.environments.base import Environment, opened
+from pipelines.orchestration import resources
 from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
 from pipelines.settings.schema import Settings
 from profiling_jobs.control_loop.evaluation import evaluate
-from profiling_jobs.training.model_documents import Document
+from profiling_jobs.training.champions import Document
 from profiling_jobs.training.promoting import TrainingContext, refit
 
 from . import Figure
@@ -133,7 +133,7 @@ class MemoryRegistry:
 class Round:
     """One job from its launch to a decision."""
 
-    world: World
+    environment: Environment
     server: InProcessServer
     settings: Settings
     folder: Path
@@ -142,15 +142,15 @@ class Round:
     def run(self) -> None:
         job = self.settings.jobs[JOB]
         self.order("launch")
-        source = self.world.open_source(JOB, job, f"{JOB}-input", dict(job.inputs))
+        source = self.environment.open_source(JOB, job, f"{JOB}-input", dict(job.inputs))
         source.set_rate(BEFORE_RPS)
         self.ticks(20)
         self.order("record", seconds=120.0)
         self.order("profile", walk=self.walks["profile"])
         drill = {"scale_outs": [2], "rates_rps": [BEFORE_RPS]}
         self.order("drill", **drill)
-        purpose = modelling.purpose(JOB, job)
-        room = TrainingContext(self.world.store, MemoryRegistry(), self.folder)
+        purpose = resources.purpose(JOB, job)
+        room = TrainingContext(self.environment.store, MemoryRegistry(), self.folder)
         for kind in ("capacity", "workload", "latency", "recovery"):
             with traced(self.walks["refit"] if kind == "capacity" else Walk()):
                 made = refit(kind, purpose, room, draw=DRAWN[kind])
@@ -160,15 +160,15 @@ class Round:
         source.set_rate(AFTER_RPS)
         now_s = self.next_interval()
         settings, loop = self.server.context.control_settings(JOB), self.server.context.loop
-        with traced(self.walks["tick"]), self.world.taking_part():
+        with self.environment.taking_part(), traced(self.walks["tick"]):
             found = evaluate(JOB, settings=settings, loop=loop, now_s=now_s)
         assert "verdicts" in found.decision, found.reason
         source.stop()
 
     def next_interval(self) -> float:
-        with self.world.taking_part():
-            self.world.clock.sleep(INTERVAL_S)
-            return self.world.clock.now_s()
+        with self.environment.taking_part():
+            self.environment.clock.sleep(INTERVAL_S)
+            return self.environment.clock.now_s()
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
@@ -201,8 +201,11 @@ def walks() -> Mapping[str, Walk]:
     for _ in range(2):  # the first one only warms up
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with opened(settings, folder) as world, InProcessServer(world, settings, folder) as server:
-                one = Round(world, server, settings, folder)
+            with (
+                opened(settings, folder) as environment,
+                InProcessServer(environment, settings, folder) as server,
+            ):
+                one = Round(environment, server, settings, folder)
                 one.run()
     return one.walks
 

@@ -1,4 +1,4 @@
-"""Does the forecast lose to a naive one, does its band hold, and what does it cost?"""
+"""Error of the forecast against a naive one, coverage of its band, and its cost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from models.workload import Forecaster, fit_forecast
 
 from . import Figure
-from ._truths_workload import SHAPES, STEP_S, judge
+from ._truths_workload import FAMILIES, SHAPES, STEP_S, FamilyFigures, family, judge
 
 SEEDS = 20
+FAMILY_SEEDS = 8
 DAY = int(86_400 / STEP_S)
 HORIZON_S = 1_080.0
 
@@ -38,6 +39,25 @@ def measure() -> Iterable[Figure]:
     yield Figure(
         "all shapes: maxima in the interval", statistics.mean(r.peaks_covered for r in every), "share"
     )
+    for name in FAMILIES:
+        yield from _family(name, [family(name, seed) for seed in range(FAMILY_SEEDS)])
+
+
+def _family(name: str, results: list[FamilyFigures]) -> Iterable[Figure]:
+    errors = {who: statistics.mean(r.errors[who] for r in results) for who in results[0].errors}
+    best = min((who for who in errors if who != "forecast"), key=lambda who: errors[who])
+    ratio = errors["forecast"] / errors[best]
+    yield Figure(f"{name}: error to that of the best peer ({best})", ratio, "x", at_most=1.05)
+    for what, share in (
+        ("steps in the 90 % band", statistics.mean(r.band_covered for r in results)),
+        ("maxima in the 90 % interval of the peak", statistics.mean(r.peaks_covered for r in results)),
+    ):
+        yield Figure(f"{name}: {what}", share, "share", at_least=0.85, at_most=0.96)
+    if name.startswith("jump"):
+        after = statistics.mean(r.after_jump for r in results) / statistics.mean(r.steady for r in results)
+        yield Figure(f"{name}: error from the third step on to the steady one", after, "x", at_most=1.2)
+        highest = max(r.highest for r in results)
+        yield Figure(f"{name}: highest forecast after the jump to the truth", highest, "x", at_most=1.3)
 
 
 def _cost() -> Iterable[Figure]:

@@ -1,4 +1,4 @@
-"""Does a model that has seen 1, 2 and 4 executors know what 6 sustain?
+"""Capacity at 6 executors, predicted by a model of 1, 2 and 4.
 
 `enrichment` is profiled at 1, 2 and 4 executors by the product's own search, and the model is fitted. Then 6
 executors are probed by a search of their own, which knows nothing of the model but at which rate to begin.
@@ -56,7 +56,7 @@ def search(
     lab: Lab, name: str, sizes: tuple[int, ...], *, first_rate_rps: float | None = None, scout: bool = True
 ) -> dict[str, Any]:
     job, lengths = lab.job(name), lab.lengths
-    around = lab.world.around(name, job)
+    around = lab.environment.around(name, job)
     wanted = Search(
         scale_outs=sizes,
         warm_up_s=job.warm_up_s + job_plans.LAUNCH_S,
@@ -75,7 +75,7 @@ def search(
         rules=lab.rules(name),
         progress=lambda state, text: lab.say(text),
     ).run()
-    kept, overheads = measured(lab.world.store, name), overheads_s(lab.world.store, name)
+    kept, overheads = measured(lab.environment.store, name), overheads_s(lab.environment.store, name)
     return {
         # One probe after the other, each charged for its copy; so it counts over interruptions, too.
         "seconds": sum(one.cost / one.probe.scale_out for one in state.results),

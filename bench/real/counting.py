@@ -1,4 +1,4 @@
-"""Which records have come out, and which of them twice?
+"""Counts of the records that came out, and of those that came out twice.
 
 Every order of `enrichment` has a number. A source that sends its events more than once asks for an order more
 than once, so orders are counted, not collected.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.environments.base import World
+from pipelines.environments.base import Environment
 from profiling_jobs.driver.batch_files import read_batches
 
 SILENT_S = 60.0  # judgement: a broker of this machine answers within a second
@@ -39,7 +39,7 @@ class Counted:
         )
 
 
-def in_topics(here: World, asked: str, answered: str) -> Counted:
+def in_topics(here: Environment, asked: str, answered: str) -> Counted:
     """Between two topics; of the twin, whose records have no content, only how many there are."""
     if here.kind == "simulated":
         came, went = (sum(here.broker.ends([topic]).values()) for topic in (asked, answered))
@@ -47,7 +47,7 @@ def in_topics(here: World, asked: str, answered: str) -> Counted:
     return Counted.of(Counter(_orders(here, asked)), Counter(_orders(here, answered)))
 
 
-def in_files(here: World, asked: str, folder: Path) -> Counted:
+def in_files(here: Environment, asked: str, folder: Path) -> Counted:
     """Between a topic and the folder that batches were written to."""
     found: Counter[bytes] = Counter()
     for _, batch in read_batches(folder):
@@ -60,7 +60,7 @@ def _order(value: bytes) -> bytes:
     return value[begin : value.index(b'"', begin)]
 
 
-def _orders(here: World, topic: str) -> Iterator[bytes]:
+def _orders(here: Environment, topic: str) -> Iterator[bytes]:
     """All records of a topic, as they are now."""
     from kafka import KafkaConsumer, TopicPartition
 

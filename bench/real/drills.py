@@ -1,4 +1,4 @@
-"""How well is a recovery predicted that nobody has seen?
+"""Error of predicted recoveries, each by models that have not seen the drill.
 
 Twelve failures on one copy: an executor killed, an executor frozen, the driver killed, each at three rates
 and one of them twice. A drill is predicted in the batch form by models that have not seen it: capacity from
@@ -24,6 +24,7 @@ from pipelines.settings import job_plans
 from profiling_jobs.experiments import drill, drill_prediction, drilling
 from profiling_jobs.experiments.drill import Outcome
 from profiling_jobs.experiments.drill_prediction import Models, lesson
+from profiling_jobs.telemetry.batch_costs import EngineInputs
 
 from . import capacity
 from .journal import Journal
@@ -34,7 +35,9 @@ NAME = "drills"
 ASKS = "Recovery, predicted by models that have not seen the drill"
 KINDS = ("executor_kill", "executor_freeze", "driver_kill")
 TYPICAL_S = {"executor_kill": 5.0, "executor_freeze": 24.0, "driver_kill": 37.0}
-LEAST_S = 20.0  # as agreed: a batch takes a second or two, so that shorter recoveries cannot be told to 15 %
+LEAST_S = (
+    20.0  # as agreed: a batch takes a second or two, so that shorter recoveries cannot be compared to 15 %
+)
 TRIES = 3
 INVALID = f"{NAME}: invalid"
 
@@ -49,8 +52,7 @@ def cells(lengths: Lengths) -> list[tuple[str, float, int]]:
 
 def seconds(lengths: Lengths) -> float:
     each = [
-        lengths.drill_window_s + 10.0 + TYPICAL_S[kind] / (1.0 - share) + 15.0
-        for kind, share, _ in cells(lengths)
+        drill.WINDOW_S + 10.0 + TYPICAL_S[kind] / (1.0 - share) + 15.0 for kind, share, _ in cells(lengths)
     ]
     return 130.0 + sum(each)
 
@@ -74,7 +76,7 @@ def run(lab: Lab) -> None:
             "event": asdict(outcome.event),
             "details": dict(outcome.details),
             "heartbeat_s": lab.settings.spark.network_timeout_s,
-            "limit": job_plans.limit_records(lab.job(ENRICHMENT)),
+            "limit": lab.job(ENRICHMENT).limit_records,
         }
         lab.journal.add(NAME, _piece(cell), data)
 
@@ -93,25 +95,23 @@ def _one(lab: Lab, cell: tuple[str, float, int]) -> Outcome:
     spoilt = True
     try:
         lab.ready(copy, rate)
-        found = replace(
-            job_plans.drill_settings(job, lab.settings.spark), window_s=lab.lengths.drill_window_s
-        )
+        found = job_plans.drill_settings(job, lab.settings.spark)
         name = copy.plan.name
-        outcome = drill.run(
+        outcome = drill.DrillRun(
             copy.watch,
             kind,
             on="copy",
             source=copy.source,
-            batch_began_s=lambda batch: lab.world.batch_began_s(name, batch),
-            failures=lab.world.failures,
-            clock=lab.world.clock,
+            batch_began_s=lambda batch: lab.environment.batch_began_s(name, batch),
+            failures=lab.environment.failures,
+            clock=lab.environment.clock,
             settings=found,
-        )
+        ).run()
         spoilt = bool(outcome.details)
     except HeadroomError as error:
         outcome = Outcome(kind, size, rate, Unknown(str(error)), {})
     lab.say(drilling.described(outcome))
-    drilling.keep(lab.world.around(ENRICHMENT, job), ENRICHMENT, outcome)
+    drilling.keep(lab.environment.around(ENRICHMENT, job), ENRICHMENT, outcome)
     if isinstance(outcome.event, Unknown):
         number = len(lab.journal.of(INVALID)) + 1
         lab.journal.add(INVALID, f"{number}: {_piece(cell)}", {"reason": outcome.event.reason})
@@ -134,21 +134,18 @@ def predicted(journal: Journal, piece: str, *, lessons: bool = True) -> Interval
     models = Models(
         capacity=capacity.model(journal),
         downtime=DowntimeModel.fit(priors=priors),
-        overhead_s=capacity.overheads(journal),
-        limit_records=one["limit"],
+        engine=EngineInputs(capacity.overheads(journal), one["limit"]),
     )
     events = []
     for other in (other for name, other in pieces.items() if name != piece):
         if not lessons:
             events.append(_event(other))
             continue
-        taught = lesson(_event(other), other["details"], _at_its_pace(models, other))
+        taught = lesson(_event(other), other["details"], models)
         if isinstance(taught, Unknown):
             return taught
         events.append(taught)
     models = replace(models, downtime=models.downtime.with_events(events))
-    if lessons:
-        models = _at_its_pace(models, one)
     details = one["details"]
     return drill_prediction.recovery_s(
         models,
@@ -156,15 +153,7 @@ def predicted(journal: Journal, piece: str, *, lessons: bool = True) -> Interval
         scale_out=one["event"]["scale_out"],
         rate_rps=details["rate_rps"],
         lag_records=details["lag_before_records"],
-        band_s=details["band_s"],
-        horizon_s=details["longest_s"],
-    )
-
-
-def _at_its_pace(models: Models, piece: Mapping[str, Any]) -> Models:
-    details = piece["details"]
-    return drill_prediction.paced(
-        models, piece["event"]["scale_out"], rate_rps=details["rate_rps"], batch_s=details["batch_s"]
+        longest_s=details["longest_s"],
     )
 
 
@@ -211,7 +200,7 @@ def report(journal: Journal) -> Report | None:
     figures = [
         Figure("mean error of the predicted recovery", 100.0 * statistics.mean(errors), "%", at_most=15.0),
         Figure(
-            "the same with overhead of the profile and downtime up to the first commit",
+            "the same with downtimes up to the first commit",
             100.0 * statistics.mean(plain),
             "%",
         ),

@@ -1,4 +1,4 @@
-"""Which pieces were measured already, and what did they show?
+"""Journal of the pieces that were measured, so that none is measured twice.
 
 One line of JSON per piece, on the disk before the next one begins. `forget` is a line too: what was measured
 before stays in the file, but does not count any more.
@@ -20,6 +20,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pieces: dict[tuple[str, str], dict[str, Any]] = {}
+        self.changes = 0
+        """Lines that were read or written."""
         for line in self._lines():
             self._take(line)
 
@@ -51,6 +53,7 @@ class Journal:
         self._take(json.loads(json.dumps(line, default=float)))
 
     def _take(self, line: dict[str, Any]) -> None:
+        self.changes += 1
         if line.get("forget"):
             self._pieces = {
                 key: data for key, data in self._pieces.items() if key[0].split(":")[0] != line["part"]

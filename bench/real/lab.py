@@ -1,7 +1,7 @@
-"""Where do the parts run: one world, a few warm copies that they share, and what is known so far?
+"""The lab of the real measurements: an environment, a few warm copies that they share, and what is known.
 
 A cold start of a copy takes 45 to 70 s of a machine that could measure meanwhile, so a copy stays until
-another size, or somebody who starts copies himself, needs its room. All steps are the product's own: probes
+another size, or a part that starts copies itself, needs its room. All steps are the product's own: probes
 are `ProbeRun`s, judged by `models.probing.judge`.
 """
 
@@ -19,7 +19,7 @@ from models.ports import Plan
 from models.probing import Probe
 from models.quantities import Unknown
 from pipelines.environments import base
-from pipelines.environments.base import World
+from pipelines.environments.base import Environment
 from pipelines.settings import job_plans, loading
 from pipelines.settings.schema import JobSettings, Settings
 from profiling_jobs.experiments import drill
@@ -28,7 +28,7 @@ from profiling_jobs.experiments.probe import ProbeRun, Rules
 
 from .journal import Journal
 
-ENRICHMENT, SIX, WORD_COUNT = "enrichment", "enrichment-six", "word-count"
+ENRICHMENT, SIX, WORD_COUNT, LIVE = "enrichment", "enrichment-six", "word-count", "enrichment-live"
 PARTITIONS = 12
 COUNTS = {WORD_COUNT: 4}  # a batch of many small tasks would be overhead more than counting
 SETTLED_LAG_S = 5.0  # judgement: behind by so little, a job that has recovered is ready for the next rate
@@ -77,6 +77,26 @@ warm_up_s = 20
 probe_s = 40
 {CONF}
 """
+LIVE_TOML = """
+[job.NAME]
+build = "profiling_jobs.jobs.enrichment:build"
+inputs = {events = "NAME-orders"}
+outputs = {results = "NAME-answers"}
+max_offsets_per_trigger = 2000
+state_partitions = 12
+events = "generator:enrichment?count=300000"
+mode = "apply"
+recovery_target_s = 120
+confidence = 0.9
+failure_kinds = ["executor_kill", "executor_freeze", "driver_kill"]
+scale_out = 2
+scale_out_max = 4
+evaluation_interval_s = 10
+scale_in_window_s = 300
+profile_scale_outs = [1, 2, 4]
+profile_guess_rps = 900
+"""
+"""Named by itself, as `promises` runs it live under Headroom's own control."""
 Value = TypeVar("Value")
 Say = Callable[[str], None]
 
@@ -92,7 +112,7 @@ class Lengths:
     bracket: float = 0.03
     sustain_s: float = 300.0
     overload_s: float = 60.0
-    """The first look at 120 %; where that does not tell, `sustain_s`."""
+    """The first look at 120 %; where that decides nothing, `sustain_s`."""
     together: tuple[tuple[int, ...], ...] = ((1, 2), (4,))
     """Sizes that are sustained at the same time."""
     word_count_rps: float = 20_000.0
@@ -101,31 +121,42 @@ class Lengths:
     online_shares: tuple[float, ...] = (0.15, 0.45, 0.25, 0.58, 0.35, 0.2, 0.55, 0.4)
     drill_size: int = 2
     drill_shares: tuple[float, ...] = (0.5, 0.6, 0.7)
-    drill_window_s: float = 60.0
     rescale_share: float = 0.5
+    day_s: float = 1200.0
+    """Of `promises`; eight failures."""
+    live_rps: float = 500.0
+    """Its load while it is recorded, profiled and drilled."""
 
 
 def settings(kind: str = "local") -> Settings:
     """The jobs that are measured, as a user would write them down."""
     tables = {ENRICHMENT: ENRICHMENT_TOML, SIX: ENRICHMENT_TOML, WORD_COUNT: WORD_COUNT_TOML}
+    tables[LIVE] = LIVE_TOML + CONF
     jobs = [table.replace("NAME", name) for name, table in tables.items()]
     text = "".join((TOML.replace("KIND", kind), *jobs))
     return loading.parse(text, file="bench/real", environment={})
 
 
 class Lab:
-    """One world, and the copies that run in it."""
+    """An environment, and the copies that run in it."""
 
     def __init__(
-        self, here: World, found: Settings, folder: Path, *, journal: Journal, lengths: Lengths, say: Say
+        self,
+        here: Environment,
+        found: Settings,
+        folder: Path,
+        *,
+        journal: Journal,
+        lengths: Lengths,
+        say: Say,
     ) -> None:
-        self.world, self.settings, self.folder = here, found, folder
+        self.environment, self.settings, self.folder = here, found, folder
         self.journal, self.lengths, self.say = journal, lengths, say
         self._copies: dict[str, Copies] = {}
 
     @property
     def now_s(self) -> float:
-        return self.world.clock.now_s()
+        return self.environment.clock.now_s()
 
     def job(self, name: str) -> JobSettings:
         return self.settings.jobs[name]
@@ -142,7 +173,7 @@ class Lab:
 
     def copies(self, name: str) -> Copies:
         if name not in self._copies:
-            around = self.world.around(name, self.job(name))
+            around = self.environment.around(name, self.job(name))
             found = Copies(self.plan(name), around, partitions=self.partitions(name), purpose="b")
             self._copies[name] = found
         return self._copies[name]
@@ -165,8 +196,8 @@ class Lab:
 
     def clear(self) -> None:
         """No copy of ours is left, of this run or of one that was killed."""
-        drill.clear_left_over(self.world.failures)
-        for name in (ENRICHMENT, SIX, WORD_COUNT):
+        drill.clear_left_over(self.environment.failures)
+        for name in self.settings.jobs:
             for problem in self.copies(name).clear():
                 self.say(f"left behind: {problem}")
 
@@ -183,14 +214,14 @@ class Lab:
                     found[number] = finished.value
                     del running[number]
             if running:
-                self.world.clock.sleep(sample_s)
+                self.environment.clock.sleep(sample_s)
         return [found[number] for number in sorted(found)]
 
     def probe(self, copy: Copy, rate_rps: float, *, probe_s: float) -> ProbeRun:
         """The product's own probe, on a copy that is there already."""
         name = copy.plan.job
         probe = Probe(0, copy.plan.scale_out, rate_rps, warm_up_s=self.job(name).warm_up_s, probe_s=probe_s)
-        run = ProbeRun(probe, copy, clock=self.world.clock, rules=self.rules(name))
+        run = ProbeRun(probe, copy, clock=self.environment.clock, rules=self.rules(name))
         copy.measured = True
         return run
 
@@ -233,7 +264,7 @@ class Lab:
 def opened(
     folder: Path, *, lengths: Lengths, say: Say, kind: str = "local", journal: Journal | None = None
 ) -> Iterator[Lab]:
-    """The world, with nothing left in it of a run that was killed, and nothing left afterwards."""
+    """The environment, with nothing left in it of a run that was killed, and nothing left afterwards."""
     found = settings(kind)
     with base.opened(found, folder, say=say) as here:
         lab = Lab(

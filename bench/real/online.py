@@ -1,4 +1,4 @@
-"""Does the running job say what it could carry, while it carries far less?
+"""Capacity estimated from a running job at low load, against what probes have found.
 
 A copy runs at varying rates below 0.6 of its capacity. `OnlineCapacity` is fed with one observation per rate,
 as the control loop takes them: of each executor the busy share or the processor share, whichever is larger,
@@ -22,11 +22,11 @@ import numpy as np
 
 from bench import Figure
 from models.capacity import OnlineCapacity
-from models.optimise.engine import BatchEngine, sustained
+from models.optimise.question import BatchEngine, sustained
 from models.quantities import Interval, Unknown
+from profiling_jobs.control_loop.observe import limited_by, observation
 from profiling_jobs.experiments.copies import Copy
 from profiling_jobs.telemetry import batch_costs
-from profiling_jobs.telemetry.observing import limited_by, observation
 
 from . import capacity
 from .journal import Journal

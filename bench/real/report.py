@@ -1,4 +1,4 @@
-"""How is what was measured told: figures with their targets, and one table per part?"""
+"""Report of what was measured: figures with their targets, and one table per part."""
 
 from __future__ import annotations
 

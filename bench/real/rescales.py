@@ -1,4 +1,4 @@
-"""Is a record lost or written twice, when executors come, go and die under load?
+"""Records lost or written twice while executors come, go and die under load.
 
 A job runs as it would run live: two executors, then four, then three, then an executor is killed, one is
 frozen and the driver is killed; each time it has to catch up. Afterwards everything that came in is compared
@@ -69,7 +69,7 @@ def _answers(lab: Lab, name: str) -> Path:
 
 
 def _count_files(lab: Lab, plan: Plan) -> Counted:
-    return counting.in_files(lab.world, plan.inputs["events"], _answers(lab, plan.name))
+    return counting.in_files(lab.environment, plan.inputs["events"], _answers(lab, plan.name))
 
 
 def _kafka(lab: Lab) -> Plan:
@@ -83,18 +83,18 @@ def _live(lab: Lab, name: str) -> Plan:
         scale_out=SIZES[0],
         inputs={"events": f"bench.{name}.orders"},
         outputs={"results": f"bench.{name}.answers"},
-        checkpoint=lab.world.checkpoint(name),
+        checkpoint=lab.environment.checkpoint(name),
         role="live",
     )
 
 
 def _count_topics(lab: Lab, plan: Plan) -> Counted:
-    return counting.in_topics(lab.world, plan.inputs["events"], plan.outputs["results"])
+    return counting.in_topics(lab.environment, plan.inputs["events"], plan.outputs["results"])
 
 
 def run(lab: Lab) -> None:
     wanted = [sink for sink in sinks() if not lab.journal.has(NAME, sink.name)]
-    if lab.world.kind == "simulated":
+    if lab.environment.kind == "simulated":
         lab.say("the twin writes no files: nothing to count there")
         wanted = [sink for sink in wanted if not sink.exact]
     if wanted:
@@ -104,13 +104,13 @@ def run(lab: Lab) -> None:
             sources = {sink: _started(lab, plan) for sink, plan in plans.items()}
             lab.drive(*(_through(lab, sink, plans[sink], source) for sink, source in sources.items()))
         finally:
-            drill.clear_left_over(lab.world.failures)
+            drill.clear_left_over(lab.environment.failures)
             for plan in plans.values():
                 _forget(lab, plan)
 
 
 def _started(lab: Lab, plan: Plan) -> Source:
-    here = lab.world
+    here = lab.environment
     _forget(lab, plan)
     for topic in _topics(plan):
         here.broker.create(topic, partitions=PARTITIONS)
@@ -121,14 +121,14 @@ def _started(lab: Lab, plan: Plan) -> Source:
 
 def _through(lab: Lab, sink: Sink, plan: Plan, source: Source) -> Generator[None, None, None]:
     steps = yield from _steps(lab, plan, source)
-    lab.world.deployments.stop(plan.name)
+    lab.environment.deployments.stop(plan.name)
     counted = sink.count(lab, plan)
     lab.say(f"{sink.name}: {counted}")
     lab.journal.add(NAME, sink.name, {"exact": sink.exact, "steps": steps, **asdict(counted)})
 
 
 def _forget(lab: Lab, plan: Plan) -> None:
-    here = lab.world
+    here = lab.environment
     if plan.name in here.deployments.names():
         here.deployments.stop(plan.name)
     here.forget(plan.name)
@@ -142,7 +142,7 @@ def _topics(plan: Plan) -> list[str]:
 
 
 def _steps(lab: Lab, plan: Plan, source: Source) -> Generator[None, None, list[dict[str, Any]]]:
-    here, told = lab.world, []
+    here, steps = lab.environment, []
     watch = Watch(plan.name, scale_out=plan.scale_out, metrics=here.metrics, deployments=here.deployments)
     rate = lab.lengths.rescale_share * capacity.capacity_rps(lab.journal, SIZES[0])
     yield from _caught_up(lab, watch, plan.scale_out, rate)
@@ -150,7 +150,7 @@ def _steps(lab: Lab, plan: Plan, source: Source) -> Generator[None, None, list[d
     yield from _caught_up(lab, watch, plan.scale_out, rate)
     for epoch, size in enumerate(SIZES[1:], start=1):
         done = here.deployments.scale(plan.name, size, epoch=epoch)
-        told.append({"what": f"{done.before} → {done.after}", "path": done.path, "took_s": done.took_s})
+        steps.append({"what": f"{done.before} → {done.after}", "path": done.path, "took_s": done.took_s})
         lab.say(f"{plan.name}: {done.before} → {done.after} executors, {done.path}, {done.took_s:.1f} s")
         yield from _caught_up(lab, watch, size, rate)
     for kind in KINDS:
@@ -159,7 +159,7 @@ def _steps(lab: Lab, plan: Plan, source: Source) -> Generator[None, None, list[d
         yield from _hurt(lab, watch, kind)
         yield from _caught_up(lab, watch, SIZES[-1], rate)
         here.failures.clear(injection.id)
-        told.append({"what": kind, "path": "failure", "took_s": lab.now_s - began_s})
+        steps.append({"what": kind, "path": "failure", "took_s": lab.now_s - began_s})
         lab.say(f"{plan.name}: {kind}, caught up after {lab.now_s - began_s:.0f} s")
         yield from _caught_up(lab, watch, SIZES[-1], rate)
     source.stop()
@@ -169,7 +169,7 @@ def _steps(lab: Lab, plan: Plan, source: Source) -> Generator[None, None, list[d
             raise NotReady(f"{plan.name} has not worked off its input: {watch.lag_records} records are left")
         yield
         watch.look(lab.now_s)
-    return told
+    return steps
 
 
 def _hurt(lab: Lab, watch: Watch, kind: str) -> Generator[None, None, None]:

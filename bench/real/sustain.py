@@ -1,4 +1,4 @@
-"""Is 95 % of what was found sustained for five minutes, and 120 % not?
+"""Five minutes at 95 % of the capacity that was found, and at 120 %.
 
 Each size that was profiled, at rates of its own T_max, judged by the verdict of the probes. At 120 % a minute
 is looked at first; only where that does not show it, the whole time.
@@ -59,16 +59,16 @@ def _size(lab: Lab, copy: Copy, *, together: int) -> Generator[None, None, None]
         if lab.journal.has(NAME, _piece(size, share)):
             continue
         rate = share * capacity.capacity_rps(lab.journal, size)
-        told: list[dict[str, Any]] = []
+        tries: list[dict[str, Any]] = []
         for stretch_s in stretches:
             lab.say(f"{_piece(size, share)}, {rate:,.0f} records/s: {stretch_s:.0f} s")
             began_s = lab.now_s
             result = yield from lab.probe(copy, rate, probe_s=stretch_s).steps()
-            told.append(codec.to_json(result) | {"seconds": lab.now_s - began_s, "stretch_s": stretch_s})
+            tries.append(codec.to_json(result) | {"seconds": lab.now_s - began_s, "stretch_s": stretch_s})
             lab.say(f"{_piece(size, share)}: {result.verdict} {result.reason}")
             if result.verdict == "not sustained" or (result.sustained and stretch_s >= lengths.sustain_s):
                 break
-        data = {"size": size, "share": share, "rate_rps": rate, "together": together, "tries": told}
+        data = {"size": size, "share": share, "rate_rps": rate, "together": together, "tries": tries}
         lab.journal.add(NAME, _piece(size, share), data)
 
 

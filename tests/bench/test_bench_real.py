@@ -1,16 +1,16 @@
 """`make bench-real` on the stepped twin: every part runs, is resumed, and tells what it saw."""
 
 import json
-from pathlib import Path
+from collections import Counter
 
 import pytest
+from memory_registry import MemoryRegistry
 
-from bench.real import drills, journal, report
+from bench.real import drills, journal, promises, report
 from bench.real.__main__ import PARTS, main, measure, write
 from bench.real.counting import Counted
 from bench.real.lab import Lengths
 from models.quantities import Interval, Unknown
-from models.simulation import sampling
 
 SHORT = Lengths(
     sizes=(1, 2),
@@ -24,19 +24,18 @@ SHORT = Lengths(
     online_step_s=20.0,
     online_shares=(0.2, 0.5, 0.35),
     drill_shares=(0.3, 0.5),
+    day_s=300.0,
 )
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    none = Unknown("left out")
-    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+def folder(tmp_path, no_latency):
     return tmp_path
 
 
 def run(folder, *names, **options):
     measure(
-        list(names) or list(PARTS),
+        list(names) or [name for name in PARTS if name != promises.NAME],
         folder=folder / "world",
         lengths=SHORT,
         kind="simulated",
@@ -53,7 +52,7 @@ def value(part, name):
 
 def test_all_parts_and_what_they_tell(folder, capsys):
     parts = run(folder)
-    assert set(parts) == set(PARTS)
+    assert set(parts) == set(PARTS) - {promises.NAME}
     assert value(parts["capacity"], "error of the predicted one") < 10.0
     assert value(parts["sustain"], "sizes that sustain 95 %") == 2
     assert value(parts["sustain"], "sizes that do not sustain 120 %") == 2
@@ -72,6 +71,26 @@ def test_all_parts_and_what_they_tell(folder, capsys):
         one["name"] for one in parts["sustain"]["figures"]
     ]
     assert (folder / "world" / "pieces.jsonl").read_text() != measured
+
+
+def test_promises_of_a_live_job_beside_the_largest_size(folder, monkeypatch):
+    monkeypatch.setattr(promises, "DAYS", {"headroom": 1, "static-max": 1})
+    monkeypatch.setattr(promises, "registry", lambda lab: MemoryRegistry())
+    part = run(folder, promises.NAME)[promises.NAME]
+    arms = [row[0] for row in part["rows"]]
+    assert arms == ["headroom", "headroom", "static-max", "static-max"], "two failures a day, none left out"
+    assert {row[2] for row in part["rows"] if row[0] == "static-max"} == {4}
+    assert value(part, "saved beside") > 0.0
+    assert value(part, "recoveries inside") >= 50.0
+
+
+@pytest.mark.fast
+def test_the_failures_of_a_day_are_the_same_in_every_arm():
+    days = [promises.failures(day, count=8) for day in range(3)]
+    assert days == [promises.failures(day, count=8) for day in range(3)]
+    kinds = Counter(kind for day in days for _, kind in day)
+    assert kinds == dict.fromkeys(promises.KINDS, 8)
+    assert promises.load_share(721.0, day_s=1200.0) == 2.0 * promises.load_share(719.0, day_s=1200.0)
 
 
 def test_what_was_finished_before_it_stopped_is_kept(folder, monkeypatch):
@@ -96,27 +115,20 @@ def test_a_part_that_is_measured_elsewhere_leaves_the_others(tmp_path):
 
 
 @pytest.mark.fast
-class TestJournal:
-    def test_a_piece_is_there_for_the_next_one(self, tmp_path):
-        journal.Journal(tmp_path / "pieces").add("drills", "one", {"never": float("inf")})
-        assert journal.Journal(tmp_path / "pieces").get("drills", "one")["never"] == float("inf")
-
-    def test_what_is_forgotten_stays_in_the_file(self, tmp_path):
-        kept = journal.Journal(tmp_path / "pieces")
-        kept.add("drills: invalid", "1", {})
-        kept.add("drills", "one", {})
-        kept.forget("drills")
-        assert not journal.Journal(tmp_path / "pieces").has("drills", "one")
-        assert not journal.Journal(tmp_path / "pieces").of("drills: invalid")
-        assert '"one"' in (tmp_path / "pieces").read_text()
-
-    def test_a_torn_last_line(self, tmp_path):
-        journal.Journal(tmp_path / "pieces").add("drills", "one", {})
-        with (tmp_path / "pieces").open("a") as file:
-            file.write('{"part": "dri')
-        kept = journal.Journal(tmp_path / "pieces")
-        kept.add("drills", "two", {})
-        assert list(journal.Journal(tmp_path / "pieces").of("drills")) == ["one", "two"]
+def test_pieces_are_there_for_the_next_one_but_for_what_was_forgotten_or_is_torn(tmp_path):
+    kept = journal.Journal(tmp_path / "pieces")
+    kept.add("drills: invalid", "1", {})
+    kept.add("drills", "one", {})
+    kept.forget("drills")
+    kept.add("drills", "two", {"never": float("inf")})
+    with (tmp_path / "pieces").open("a") as file:
+        file.write('{"part": "dri')
+    journal.Journal(tmp_path / "pieces").add("drills", "three", {})
+    again = journal.Journal(tmp_path / "pieces")
+    assert list(again.of("drills")) == ["two", "three"]
+    assert again.get("drills", "two")["never"] == float("inf")
+    assert not again.of("drills: invalid")
+    assert '"one"' in (tmp_path / "pieces").read_text()
 
 
 @pytest.mark.fast
@@ -130,17 +142,7 @@ def test_the_error_of_a_drill(measured_s, predicted_s, error):
 
 
 @pytest.mark.fast
-def test_every_kind_is_drilled_four_times_and_at_every_rate():
-    cells = drills.cells(Lengths())
-    assert len(cells) == len(set(cells)) == 12
-    assert {sum(kind == of for of, _, _ in cells) for kind in drills.KINDS} == {4}
-    assert len({(kind, share) for kind, share, _ in cells}) == 9
-
-
-@pytest.mark.fast
 def test_records_are_counted_not_collected():
-    from collections import Counter
-
     asked = Counter({b"1": 1, b"2": 2, b"3": 1, b"5": 1})
     answered = Counter({b"1": 3, b"2": 1, b"4": 1, b"5": 1})
     found = Counted.of(asked, answered)
@@ -168,9 +170,3 @@ def test_the_list_and_a_wrong_name(capsys):
         main(["capcity"])
     assert refused.value.code == 2
     assert "capcity" in capsys.readouterr().err
-
-
-@pytest.mark.fast
-def test_its_folder_is_not_part_of_the_repository():
-    ignored = (Path(__file__).parents[2] / ".gitignore").read_text().splitlines()
-    assert "/.headroom-bench/" in ignored
