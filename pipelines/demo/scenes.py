@@ -6,7 +6,7 @@ executors also on two cores. The simulated job behaves as the real one was measu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 JOB = "enrichment"
 
@@ -16,7 +16,7 @@ class Scene:
     """What happens to the job, and how fast simulated time passes."""
 
     settings: str
-    """Its headroom.toml."""
+    """Its headroom.toml; on a cluster the part of the job."""
     before_rps: float
     after_rps: float
     ramp_s: float
@@ -39,18 +39,22 @@ class Scene:
     """How long ago simulated time begins."""
 
 
-_BOTH = """\
-# Written by `headroom demo`; change what you like and run `headroom serve` on it.
+MARK = "# Written by `headroom demo`"
+"""Begins every headroom.toml of a demo."""
+
+_HEAD = """; change what you like and run `headroom serve` on it.
 [deployment]
 kind = "{kind}"
 
 [spark]
 slots = 14
 
+"""
+_JOB = """\
 [job.enrichment]
 build = "profiling_jobs.jobs.enrichment:build"
-inputs = {{events = "orders"}}
-outputs = {{results = "enriched-orders"}}
+inputs = {{events = "{topic}"}}
+outputs = {{results = "{results}"}}
 events = "generator:enrichment?count=300000"
 max_offsets_per_trigger = {limit}
 state_partitions = 12
@@ -58,11 +62,14 @@ mode = "apply"
 recovery_target_s = 120
 confidence = 0.9
 failure_kinds = ["{failure}"]
-allow_live_drills = true
 """
+_LIVE_DRILLS = "allow_live_drills = true\n"
 
 SIMULATED = (
-    _BOTH.format(kind="simulated", limit=2000, failure="driver_kill")
+    MARK
+    + _HEAD.format(kind="simulated")
+    + _JOB.format(topic="orders", results="enriched-orders", limit=2000, failure="driver_kill")
+    + _LIVE_DRILLS
     + """\
 scale_out = 2
 scale_out_max = 6
@@ -75,15 +82,12 @@ warm_up_s = 20
 """
 )
 
-LOCAL = (
-    _BOTH.format(kind="local", limit=2000, failure="executor_kill")
-    + """\
+_SMALL = """\
 scale_out = 1
 scale_out_max = 4
 evaluation_interval_s = 10
 scale_in_window_s = 1800
 profile_scale_outs = [1, 2]
-profile_guess_rps = 900
 profile_most_probes = 1
 profile_budget_executor_s = 1500
 probe_s = 15
@@ -96,8 +100,41 @@ warm_up_s = 15
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 "spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
+
+LOCAL = (
+    MARK
+    + _HEAD.format(kind="local")
+    + _JOB.format(topic="orders", results="enriched-orders", limit=2000, failure="executor_kill")
+    + _LIVE_DRILLS
+    + "profile_guess_rps = 900\n"
+    + _SMALL
 )
 
+# Follows the settings of the cluster. On brokers of others the names of topics say whose they are.
+KUBERNETES = (
+    _JOB.format(
+        topic="headroom-demo-orders",
+        results="headroom-demo-enriched-orders",
+        limit=2000,
+        failure="executor_kill",
+    )
+    + "profile_guess_rps = 600\n"
+    + _SMALL
+)
+
+# Ten minutes on two cores, each JVM of which takes seconds to start: small sizes, and one drill.
+_SMALL_SCENE = Scene(
+    LOCAL,
+    before_rps=300.0,
+    after_rps=600.0,
+    ramp_s=30.0,
+    ticks_before=1,
+    record_s=10.0,
+    drill_repeats=1,
+    live_drill=True,
+    proved=False,
+    most_ticks=20,
+)
 SCENES = {
     "simulated": Scene(
         SIMULATED,
@@ -111,17 +148,7 @@ SCENES = {
         speed_of_changes=40.0,
         head_start_s=3.0 * 3600.0,
     ),
-    # Ten minutes on two cores, each JVM of which takes seconds to start: small sizes, and one drill.
-    "local": Scene(
-        LOCAL,
-        before_rps=300.0,
-        after_rps=600.0,
-        ramp_s=30.0,
-        ticks_before=1,
-        record_s=10.0,
-        drill_repeats=1,
-        live_drill=True,
-        proved=False,
-        most_ticks=20,
-    ),
+    "local": _SMALL_SCENE,
+    # Live jobs of a cluster are drilled only with a right of its own.
+    "kubernetes": replace(_SMALL_SCENE, settings=KUBERNETES, live_drill=False),
 }

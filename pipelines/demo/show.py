@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from models.quantities import Unknown, executors
+from models.quantities import executors
 from profiling_jobs.explain import wording
 
-from ..orchestration.pages import Addresses
 from .scenes import JOB
 from .story import Outcome, Show
 
@@ -54,16 +54,15 @@ class Bars:
         self._task: Any = None
 
     def stage(self, name: str, what: str, *, number: int, of: int) -> None:
-        self._task = self._progress.add_task(f"{number}/{of} {name:8}", total=None, what=_short(what))
+        self._task = self._progress.add_task(f"{number}/{of} {name:8}", total=None, what="")
+        self.say(what)
 
     def say(self, line: str) -> None:
-        self._progress.update(self._task, what=_short(line))
+        self.progress(None, line)
 
     def progress(self, share: float | None, what: str) -> None:
-        if share is None:
-            self._progress.update(self._task, what=_short(what))
-        else:
-            self._progress.update(self._task, total=1.0, completed=share, what=_short(what))
+        done = {} if share is None else {"total": 1.0, "completed": share}
+        self._progress.update(self._task, what=textwrap.shorten(what, WIDTH, placeholder="…"), **done)
 
     def done(self, what: str) -> None:
         self._progress.update(self._task, total=1.0, completed=1.0, what=what)
@@ -95,52 +94,59 @@ def columns() -> tuple[Any, ...]:
     )
 
 
-def summary(outcome: Outcome) -> list[str]:
-    """Promise, decisions, drills and models, in lines."""
+def summary(outcome: Outcome) -> list[tuple[str, str]]:
+    """Promise, decisions, drills and models: what each line is about, and the line."""
     evaluation, promise = outcome.evaluation, outcome.promise
-    decision = evaluation.get("decision") or {}
     found = [
-        f"promise    after {_failures(outcome)} {JOB} has caught up with its input within "
-        f"{promise['target_s']:.0f} s, with a probability of {promise['confidence']:.0%}",
+        (
+            "promise",
+            f"after {_failures(outcome)} {JOB} has caught up with its input within "
+            f"{promise['target_s']:.0f} s, with a probability of {100 * promise['confidence']:g} %",
+        )
     ]
     for change in outcome.changes:
-        found.append(f"decided    {change['why']}")
-        found.append(f"applied    {change['reason']}")
-    found.append(f"now        {(evaluation.get('instruction') or {}).get('reason', 'nothing was decided')}")
-    found += _why_not_fewer(decision)
+        found += [("decided", change["why"]), ("applied", change["reason"])]
+    found.append(("now", (evaluation.get("instruction") or {}).get("reason", "nothing was decided")))
+    found += _why_not_fewer(evaluation.get("decision") or {})
     known = outcome.headroom
     if "sustained_rps" in known:
         capacity, peak = known["sustained_rps"]["mid"], known["forecast_rps"]
-        found.append(
-            f"headroom   {1.0 - peak / capacity:.0%}: {executors(known['scale_out'], 'sustain')} "
-            f"{capacity:,.0f} records/s, about {peak:,.0f} are expected at most"
-        )
+        sustained = f"{executors(known['scale_out'], 'sustain')} {capacity:,.0f} records/s"
+        share = 100 * (1.0 - peak / capacity)
+        found.append(("headroom", f"{share:.0f} %: {sustained}, at most about {peak:,.0f} are expected"))
     newest = {(row["stage"], row["kind"]): row for row in outcome.drills}
-    for row in newest.values():
-        found.append(f"{'proved' if row['stage'] == 'prove' else 'drilled':10} {_drill(row)}")
-    champions = ", ".join(
+    found += [("proved" if row["stage"] == "prove" else "drilled", _drill(row)) for row in newest.values()]
+    champions = [
         f"{kind} {one['version']}{' (provisional)' if one['to_make_it_firm'] else ''}"
         for kind, one in sorted(outcome.models.items())
-    )
-    found.append(f"models     in charge: {champions or 'none'}")
-    for kind, one in sorted(outcome.models.items()):
-        if one["to_make_it_firm"]:
-            found.append(f"           to make {kind} firm: {'; '.join(one['to_make_it_firm'])}")
+    ]
+    found.append(("models", f"in charge: {', '.join(champions) or 'none'}"))
+    found += [
+        ("", f"to make {kind} firm: {'; '.join(one['to_make_it_firm'])}")
+        for kind, one in sorted(outcome.models.items())
+        if one["to_make_it_firm"]
+    ]
     return found
 
 
-def where_to_click(addresses: Addresses) -> list[str]:
-    """The pages, and what to look at first."""
-    lineage, decision = f"{addresses.dagster}/asset-groups", f"{addresses.dagster}/assets/decision"
-    model = "a model, its picture, figures and alias"
-    lines = [
-        f"Dagster    {lineage}  the five stages",
-        f"           {decision}?view=overview  the last evaluations, drawn; `timeline` shows six hours",
-        f"           {addresses.dagster}/automation  the sensor and why it did what it did",
+def where_to_click(addresses: Mapping[str, str], *, opened: str = "") -> list[str]:
+    """The pages, and what to look at first. `opened`: the address that lets a browser in, if it is shown."""
+    dagster, mlflow = addresses["dagster"], addresses.get("mlflow")
+    how = "open this one first: it lets your browser in" if opened else "`headroom open` lets your browser in"
+    shown = [
+        ("Pages", opened or addresses["pages"], how),
+        ("Dagster", f"{dagster}/asset-groups", "the five stages"),
+        (
+            "",
+            f"{dagster}/assets/decision?view=overview",
+            "the last evaluations, drawn; `timeline` shows six hours",
+        ),
+        ("", f"{dagster}/automation", "the sensor, and why it did what it did"),
     ]
-    if not isinstance(addresses.mlflow, Unknown):
-        lines.append(f"MLflow     {addresses.mlflow}/#/models/{JOB}.capacity  {model}")
-    return lines
+    if mlflow:
+        model = "a model's versions and its champion; a version's page shows its picture and figures"
+        shown.append(("MLflow", f"{mlflow}/#/models/{JOB}.capacity", model))
+    return [line for name, address, what in shown for line in (f"{name:10} {address}", f"{'':13}{what}")]
 
 
 def what_to_type(place: Path) -> str:
@@ -154,16 +160,15 @@ def _failures(outcome: Outcome) -> str:
     return " or ".join(wording.KINDS.get(kind, kind) for kind in kinds) or "a failure"
 
 
-def _why_not_fewer(decision: Mapping[str, Any]) -> list[str]:
+def _why_not_fewer(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The first excuse of the largest smaller size."""
     chosen, verdicts = decision.get("scale_out"), decision.get("verdicts") or ()
     smaller = [one for one in verdicts if isinstance(chosen, int) and one["scale_out"] < chosen]
-    if not smaller:
-        return []
-    nearest = max(smaller, key=lambda one: int(one["scale_out"]))
-    excuses = nearest.get("excuses") or ()
-    if not excuses:
-        return []
-    return [f"not fewer  {executors(nearest['scale_out'])}: {excuses[0]['sentence']}"]
+    nearest: Mapping[str, Any] = max(smaller, key=lambda one: int(one["scale_out"]), default={})
+    return [
+        ("not fewer", f"{executors(nearest['scale_out'])}: {excuse['sentence']}")
+        for excuse in (nearest.get("excuses") or ())[:1]
+    ]
 
 
 def _drill(row: Mapping[str, Any]) -> str:
@@ -179,7 +184,3 @@ def _drill(row: Mapping[str, Any]) -> str:
         return f"{text}; there was no prediction"
     high = "?" if said.get("high") is None else f"{said['high']:.0f}"
     return f"{text}, predicted {said['mid']:.0f} s ({said['low']:.0f} to {high})"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

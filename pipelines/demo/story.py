@@ -15,29 +15,35 @@ faster, by one clock.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from models.codec import readable
 from models.errors import HeadroomError, NotReady
-from models.ports import Store
+from models.ports import Source, Store
 from models.quantities import Unknown, executors
 from profiling_jobs.orders import Json, run_order
 from profiling_jobs.periodic import Periodic
-from profiling_jobs.training.model_documents import KINDS
+from profiling_jobs.training.champions import KINDS
 
-from ..orchestration.runs import Runs
+from ..orchestration.runs import Runs, Watched
 from ..serving import Service
-from .evaluator import Evaluator
 from .scenes import JOB, Scene
 
 STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
 ARRIVES_SHARE = 0.5  # of the load, from which on it is there; judgement
 QUIET_TICKS = 2  # in a row without anything to do: it has settled
 TIMELINE_EVERY_S = 1.5  # judgement
+LOAD_EVERY_S = 5.0  # judgement: smooth beside batches of seconds
+SWING = 0.08  # of the level
+PERIOD_S = 240.0
+LOOK_S = 1.0  # how late an interval may be evaluated
+PATIENCE_S = 120.0  # of real time, for one interval
 
 
 class Show(Protocol):
@@ -86,6 +92,7 @@ class Demo:
         self._service, self._runs, self._scene, self._show = service, runs, scene, show
         self._seconds = seconds
         self._job = service.settings.jobs[JOB]
+        self._clock = service.environment.clock
         self._took: dict[str, float] = {}
         self.stages = tuple(name for name in STAGES if scene.proved or name != "prove")
         self.outcome = Outcome(
@@ -99,11 +106,19 @@ class Demo:
         )
 
     def run(self) -> Outcome:
-        """All stages, from the start of the job to the proof."""
-        for name in self.stages:
-            began_s = self._seconds()
-            getattr(self, f"_{name}")()
-            self._took[name] = round(self._seconds() - began_s, 1)
+        """All stages, from the start of the job to the proof.
+
+        Simulated time stands still but where a stage waits for it, and begins in the same phase of the load:
+        how much of it a demo takes does not depend on how busy this machine is.
+        """
+        with self._service.environment.taking_part():
+            if self._service.environment.pace is not None:
+                self._paced(self._scene.speed)
+                self._clock.sleep(-self._clock.now_s() % PERIOD_S)
+            for name in self.stages:
+                began_s = self._seconds()
+                getattr(self, f"_{name}")()
+                self._took[name] = round(self._seconds() - began_s, 1)
         return self.outcome
 
     def close(self) -> None:
@@ -116,8 +131,7 @@ class Demo:
     def _start(self) -> None:
         scene = self._scene
         self._stage("start", f"start {JOB} with {executors(self._job.scale_out)}")
-        run_order(self._service.server, "launch", JOB, say=self._show.say)
-        self._paced(scene.speed)
+        run_order(self._service.server, "launch", JOB, say=self._show.say, sleep=self._clock.sleep)
         self.evaluator.load(scene.before_rps)
         self.evaluator.start()
         for number in range(scene.ticks_before):
@@ -134,13 +148,12 @@ class Demo:
     def _record(self) -> None:
         self._stage("record", "record the live input")
         config = {"ops": {"recording": {"config": {"seconds": self._scene.record_s}}}}
-        found = self._run("record", config)["recording"]
+        found = self._run("record", config)[0]["recording"]
         self._show.done(f"{found['records']:,} records, {found['mean_arrival_rps']:,.0f} a second")
 
     def _profile(self) -> None:
         self._stage("profile", "measure on copies which rates the job sustains")
-        self._run("profile")
-        order = self._newest("profile")
+        _, order = self._run("profile")
         self.outcome.capacity_rps = order["result"]["capacity_rps"]
         known = ", ".join(
             f"{one['mid']:,.0f} at {size}" for size, one in self.outcome.capacity_rps.items() if "mid" in one
@@ -158,9 +171,9 @@ class Demo:
 
     def _model(self) -> None:
         self._stage("model", "fit the models, check them, put them in charge")
-        self._paced(self._scene.speed_of_changes)  # fitting takes real time, and decisions begin with it
+        self._paced(self._scene.speed_of_changes)  # Dagster's timelines show every second tick then
         try:
-            found = self._run("model")
+            found, _ = self._run("model")
         except NotReady as refused:  # a check that fails leaves the old champion in charge, if there is one
             self._show.say(str(refused))
             found = {}
@@ -229,8 +242,8 @@ class Demo:
     # ----------------------------------------------------------------------------------------- its parts
 
     def _drilled(self, details: Mapping[str, Any]) -> None:
-        self._run("drill", {"ops": {"failure_drills": {"config": details}}})
-        rows = self._newest("drill")["result"]["drills"]
+        _, order = self._run("drill", {"ops": {"failure_drills": {"config": details}}})
+        rows = order["result"]["drills"]
         for row in rows:
             self.outcome.drills.append({**row, "stage": "prove" if self.outcome.models else "drill"})
         kept = sum(bool(row.get("kept")) for row in rows)
@@ -238,8 +251,9 @@ class Demo:
 
     def _carry_out(self) -> None:
         wanted = self.evaluator.newest
-        self._run("optimization")  # in a later interval perhaps, which decides anew
-        found = self._newest("apply")
+        _, found = self._run("optimization")  # in a later interval perhaps, which decides anew
+        if not found:  # and may find that nothing has to change any more
+            return
         epoch, at_s = found["details"]["epoch"], wanted["at_s"]
         since = [one for _, one in self._service.environment.store.evaluations(JOB, since_s=at_s)]
         made = (one for one in since if (one.get("apply") or {}).get("epoch") == epoch)
@@ -259,16 +273,16 @@ class Demo:
     def _stage(self, name: str, what: str) -> None:
         self._show.stage(name, what, number=self.stages.index(name) + 1, of=len(self.stages))
 
-    def _run(self, name: str, config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        """A run of Dagster's, whose order is shown as it goes."""
-        with _shown(self._service, self._show):
-            return self._runs.job(name, JOB, config=config)
-
-    def _newest(self, what: str) -> Json:
-        orders = [one for one in self._service.server.orders() if one["what"] == what]
-        if not orders:
-            raise NotReady(f"no order of the kind '{what}' was given")
-        return self._service.server.order(orders[-1]["id"])
+    def _run(self, name: str, config: Mapping[str, Any] | None = None) -> tuple[Mapping[str, Any], Json]:
+        """A run of Dagster's: asset -> its metadata, and the end of its order, which is shown as it goes."""
+        watched = Watched(
+            self._service.server,
+            say=self._show.say,
+            seen=lambda order: self._show.progress(order["share"], str(order["stage"])),
+            sleep=lambda seconds: self._clock.sleep(self._scene.speed * seconds),
+        )
+        found = self._runs.job(name, JOB, config=config, server=watched)
+        return found, watched.newest
 
     def _reason(self) -> str:
         instruction = self.evaluator.newest.get("instruction") or {}
@@ -277,6 +291,138 @@ class Demo:
     def _paced(self, speed: float) -> None:
         if self._service.environment.pace is not None:
             self._service.environment.pace.set(speed)
+
+
+class Evaluator:
+    """Evaluates the job at every interval and moves its load, in place of Dagster's daemon and of users.
+
+    In two threads from `start` to `close`, by the environment's clock. The load is a gentle wave around a
+    level. With `acts` the changes of size are carried out as well, as a run of Dagster would.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        job: str,
+        *,
+        interval_s: float,
+        seen: Callable[[Json], None] = lambda one: None,
+    ) -> None:
+        self._service, self._job, self._interval_s, self._seen = service, job, interval_s, seen
+        self._turn = threading.Lock()
+        self._evaluated: int | None = None
+        """The interval that was evaluated last."""
+        self._count = 0
+        self._newest: Json = {}
+        self._decided: Json = {}
+        self._source: Source | None = None
+        self._problem: BaseException | None = None
+        self._level = (0.0, 0.0, 0.0, 0.0)
+        """From which rate, to which, since when, within how many seconds."""
+        self.acts = False
+        self._loading = self._periodic(self._move_load, every_s=LOAD_EVERY_S, name="demo-load")
+        self._evaluating = self._periodic(self._evaluate, every_s=LOOK_S, name="demo-evaluator")
+
+    def start(self) -> None:
+        self._loading.start()
+        self._evaluating.start()
+
+    def hand_over(self) -> None:
+        """Go on with the load; Dagster's daemon evaluates from now on, by the wall clock.
+
+        A simulated clock that is catching up is evaluated until it has: the timelines have no gap.
+        """
+        clock = self._service.environment.clock
+        while (behind_s := time.time() - clock.now_s()) > LOOK_S:  # some time passes meanwhile
+            clock.sleep(behind_s)
+        self._evaluating.close()
+
+    def close(self) -> None:
+        self._evaluating.close()
+        self._loading.close()
+        if self._source is not None:
+            self._source.stop()
+
+    def load(self, rate_rps: float, *, ramp_s: float = 0.0) -> None:
+        """Move the load to this level within `ramp_s`."""
+        now_s = self._service.environment.clock.now_s()
+        self._level = (self._at(now_s), rate_rps, now_s, ramp_s)
+
+    @property
+    def load_is_steady(self) -> bool:
+        """Whether it has reached its level."""
+        _, _, since_s, ramp_s = self._level
+        return self._service.environment.clock.now_s() >= since_s + ramp_s
+
+    @property
+    def newest(self) -> Json:
+        """The newest evaluation."""
+        with self._turn:
+            return self._newest
+
+    @property
+    def decided(self) -> Json:
+        """The newest evaluation with an answer of the optimiser; the newest of all where there is none."""
+        with self._turn:
+            return self._decided or self._newest
+
+    def next_tick(self) -> Json:
+        """Wait for the next evaluation."""
+        before, until_s = self._count, time.monotonic() + PATIENCE_S + self._interval_s
+        while self._count == before and self._problem is None:
+            if time.monotonic() > until_s:
+                raise NotReady(
+                    f"{self._job} was not evaluated for {PATIENCE_S:.0f} s: is the machine asleep?"
+                )
+            self._service.environment.clock.sleep(LOOK_S)
+        if self._problem is not None:
+            raise self._problem
+        return self.newest
+
+    def _periodic(self, work: Callable[[], None], *, every_s: float, name: str) -> Periodic:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # raised in `next_tick`, too
+                self._problem = error
+                raise
+
+        environment = self._service.environment
+        return Periodic(
+            guarded, every_s=every_s, name=name, clock=environment.clock, taking_part=environment.taking_part
+        )
+
+    def _move_load(self) -> None:
+        environment, job = self._service.environment, self._service.settings.jobs[self._job]
+        if self._source is None:
+            self._source = environment.open_source(self._job, job, f"{self._job}-input", dict(job.inputs))
+        now_s = environment.clock.now_s()
+        wave = 1.0 + SWING * math.sin(2.0 * math.pi * now_s / PERIOD_S)
+        self._source.set_rate(max(1.0, wave * self._at(now_s)))
+
+    def _evaluate(self) -> None:
+        interval = math.floor(self._service.environment.clock.now_s() / self._interval_s)
+        before, self._evaluated = self._evaluated, interval
+        if before in (None, interval):  # the interval that has begun before the job is left out
+            return
+        server = self._service.server
+        try:
+            found = server.evaluate(self._job)
+        except NotReady:  # not just now
+            return
+        self._seen(found)
+        if self.acts and (change := found.get("apply")):
+            with suppress(HeadroomError):  # the next tick asks again
+                server.begin("apply", self._job, epoch=change["epoch"], to=change["to"])
+        with self._turn:
+            self._newest, self._count = found, self._count + 1
+            if "verdicts" in (found.get("decision") or {}):
+                self._decided = found
+
+    def _at(self, now_s: float) -> float:
+        before, after, since_s, ramp_s = self._level
+        share = 1.0 if ramp_s <= 0.0 else min(1.0, max(0.0, (now_s - since_s) / ramp_s))
+        return before + share * (after - before)
 
 
 class _Timeline:
@@ -309,36 +455,5 @@ class _Timeline:
 
 
 def _settled(evaluation: Json) -> bool:
-    """Nothing is to be done, and the last change was verified."""
+    """Whether nothing is left to do, and the last change was verified."""
     return not evaluation.get("apply") and not evaluation.get("change") and not evaluation.get("recovering")
-
-
-@contextmanager
-def _shown(service: Service, show: Show, *, every_s: float = 0.3) -> Iterator[None]:
-    """Show the lines of the orders that a run gives, while the run itself keeps this thread busy."""
-    over = threading.Event()
-    before = {order["id"] for order in service.server.orders()}
-    read: dict[str, int] = {}
-
-    def look() -> None:
-        for id in [order["id"] for order in service.server.orders() if order["id"] not in before]:
-            now = service.server.order(id, since=read.get(id, 0))
-            for line in now["lines"]:
-                show.say(str(line))
-            read[id] = now["next"]
-            if now["state"] == "running":
-                show.progress(now["share"], str(now["stage"]))
-
-    def work() -> None:
-        with suppress(HeadroomError):  # it is only shown
-            while not over.wait(every_s):
-                look()
-            look()
-
-    thread = threading.Thread(target=work, name="headroom-demo-show", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -19,16 +18,14 @@ from models.quantities import counted
 from ...settings import loading
 from ...settings.loading import WrongSettings
 from ...settings.schema import Settings
-from .. import page, stored_job
-from . import findings, jobs, machine, services
+from .. import options, page
+from . import findings, jobs, kubernetes, machine, services
 from . import folder as its_folder
 from .findings import Check, Finding, Surroundings, examined
 
 CHECKS: dict[str, Check] = {
     "Java": machine.java_found,
     "jars": machine.jars_there,
-    "packages": machine.installed,
-    "package names": machine.squatters,
     "clock": machine.clock,
     "disk": machine.disk,
     "folder": its_folder.permissions,
@@ -37,25 +34,25 @@ CHECKS: dict[str, Check] = {
     "leftovers": its_folder.leftovers,
     "brokers": services.brokers,
     "Spark": services.spark,
+    "Kubernetes": kubernetes.cluster,
     "MLflow": services.mlflow,
-    "Dagster": services.dagster,
     "jobs": jobs.promises,
 }
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command("doctor")
-@stored_job.options
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@options.file
+@options.folder
+@options.as_json("Print the findings as JSON.")
 def command(file: Path, folder: Path, as_json: bool) -> None:
-    """Whether everything that Headroom needs is there and right, and the fix where it is not.
+    """Check whether everything that Headroom needs is there and right, and print the fix where it is not.
 
-    It takes a few seconds at most, starts nothing and changes nothing.
+    It takes a few seconds, starts nothing and changes nothing.
 
     \b
     Exit code 0: no problem; there may be warnings.
     Exit code 1: there is a problem.
-    Exit code 2: it could not run.
     """
     first, settings = _settings(file)
     found = [
@@ -64,12 +61,10 @@ def command(file: Path, folder: Path, as_json: bool) -> None:
     ]
     problems = sum(one.state == "problem" for one in found)
     if as_json:
-        rows = [asdict(one) for one in found]
-        click.echo(json.dumps({"schema": 1, "well": not problems, "findings": rows}, ensure_ascii=False))
+        options.print_json(well=not problems, findings=[asdict(one) for one in found])
     else:
         _show(found)
-    if problems:
-        raise click.exceptions.Exit(1)
+    options.answer_no(problems)
 
 
 def _settings(file: Path) -> tuple[list[Finding], Settings]:

@@ -22,7 +22,7 @@ DEADLINE_S = 2.5  # with imports the command stays below three seconds
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     what: str
     state: State
@@ -32,12 +32,12 @@ class Finding:
 
 
 def ok(what: str, found: str) -> list[Finding]:
-    """Nothing is wrong."""
+    """A check that found nothing wrong."""
     return [Finding(what, "ok", found)]
 
 
 def warning(what: str, found: str, fix: str) -> list[Finding]:
-    """It works, and may not for long."""
+    """It works now, but may not for long."""
     return [Finding(what, "warning", found, fix)]
 
 
@@ -71,7 +71,7 @@ Check = Callable[[Surroundings], Sequence[Finding]]
 
 
 def examined(around: Surroundings, checks: Mapping[str, Check], *, deadline_s: float) -> tuple[Finding, ...]:
-    """What all the checks found, in their order."""
+    """Findings of all checks, in their order."""
     answers: dict[str, Sequence[Finding]] = {}
 
     def ask(what: str, check: Check) -> None:

@@ -6,26 +6,28 @@ import os
 import stat
 from pathlib import Path
 
+import psutil
+
 from models.errors import HeadroomError
 from models.quantities import lasting
 from profiling_jobs.driver.launch_file import read_json
 
-from ...environments.base import STORE
 from ...environments.local.records import Records
-from ...integrations.sqlite_store import SqliteStore
+from ...integrations.stores.opening import find_store, not_taken_over
+from ...integrations.stores.sqlite import SqliteStore
 from ...processes import owner
 from ...processes.owner import Owner
 from ...settings import times
+from ..stored_job import LATE_TICKS
 from .findings import Finding, Surroundings, ok, problem, warning
 
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
 SECRET = ("*token*", "*secret*", "spark/conf/spark-defaults.conf", "deployments/*/*token*")
-LATE_TICKS = 3  # as `headroom explain`
 NAMED = 3  # judgement: enough to recognise them
 
 
 def permissions(around: Surroundings) -> list[Finding]:
-    """It holds secrets and decides what runs: only its owner may read or write it."""
+    """Check that only its owner may read or write the folder: it holds secrets and decides what runs."""
     folder = around.folder
     if not folder.exists():
         there = next(one for one in folder.resolve().parents if one.exists())
@@ -58,14 +60,19 @@ def permissions(around: Surroundings) -> list[Finding]:
 
 
 def store(around: Surroundings) -> list[Finding]:
-    """What must not be forgotten can be read, and jobs are evaluated."""
-    path = around.folder / STORE
-    if not path.exists():
-        return ok("store", "empty: nothing was evaluated yet")
+    """Check that the store can be read, and that jobs are evaluated."""
     owned = owner.holder(around.folder) is not None
     late = []
     try:
-        with SqliteStore(path, patience_s=1.0) as there:
+        found = find_store(
+            around.settings.store, around.folder, environment=around.environment, patience_s=1.0
+        )
+        if left := not_taken_over(around.settings.store, around.folder, found):
+            said, _, fix = left.partition(": ")
+            return problem("store", said, fix)
+        if found is None:
+            return ok("store", "empty: nothing was evaluated yet")
+        with found as there:
             for name, job in around.settings.jobs.items():
                 newest = there.evaluations(name, limit=1)
                 age_s = around.now_s - newest[-1][0] if newest else 0.0
@@ -76,30 +83,23 @@ def store(around: Surroundings) -> list[Finding]:
         return problem("store", said or str(broken), fix)
     if late:
         return problem("store", "; ".join(late), "see logs/ in the folder; restart `headroom serve`")
-    return ok("store", f"{path}, {path.stat().st_size / 1e6:.1f} MB, can be read and written")
+    size = f", {found.path.stat().st_size / 1e6:.1f} MB" if isinstance(found, SqliteStore) else ""
+    return ok("store", f"{found.where}{size}, can be read and written")
 
 
 def lock(around: Surroundings) -> list[Finding]:
-    """One owner at a time; the kernel frees the lock when its holder dies."""
-    path = around.folder / "owner.lock"
-    if not path.exists():
+    """Report the process that owns the folder now."""
+    living = owner.holder(around.folder)
+    if living is None:
         return ok("owner", "no server runs here")
-    living, held = owner.holder(around.folder), _locked(path)
-    if living is not None and held is not False:
-        who = (
-            f"{living.process.command[0]}, process {living.process.pid}, since {times.shown(living.since_s)}"
-        )
-        if living.process.frozen:
-            return problem("owner", f"{who}, is stopped", f"kill -CONT {living.process.pid}")
-        return ok("owner", who)
-    if held:
-        seen = "locked by a process that has not said who it is, in a container perhaps"
-        return problem("owner", seen, f"`fuser {path}` names it: end it, or use another --folder")
-    return ok("owner", "no server runs here; the note of the last one is old, and does no harm")
+    who = f"{living.process.command[0]}, process {living.process.pid}, since {times.shown(living.since_s)}"
+    if living.process.frozen:
+        return problem("owner", f"{who}, is stopped", f"kill -CONT {living.process.pid}")
+    return ok("owner", who)
 
 
 def leftovers(around: Surroundings) -> list[Finding]:
-    """Processes, failures and copies that a killed run has left behind."""
+    """Report processes, failures and copies that a killed run has left behind."""
     if owner.holder(around.folder) is not None:
         return ok("leftovers", "not judged while an owner runs")
     left = Owner(around.folder).everything()
@@ -134,28 +134,7 @@ def _open_to_others(path: Path) -> bool:
 
 
 def _filesystem(path: Path) -> str:
-    """The kind of the file system that a path lies on; empty where the kernel does not say."""
-    where = str(path.resolve())
-    best, kind = "", ""
-    try:
-        lines = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        _, mounted, found, *_ = line.split()
-        point = mounted.replace("\\040", " ")
-        inside = where == point or where.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, found
-    return kind
-
-
-def _locked(path: Path) -> bool | None:
-    """Whether a process holds the lock, without taking it ourselves; None: the kernel does not say."""
-    try:
-        inode = path.stat().st_ino
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    words = [line.split() for line in lines]
-    return any("FLOCK" in one and any(w.endswith(f":{inode}") for w in one) for one in words)
+    """The kind of the file system that a path lies on; empty where it is not known."""
+    where = path.resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if where.is_relative_to(one.mountpoint)]
+    return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else ""

@@ -1,13 +1,13 @@
-"""Whether the promises can be kept: concerns of the settings, attached jobs, and measured downtimes."""
+"""Whether the promises can be kept: concerns of the settings, jobs that run elsewhere, measured downtimes."""
 
 from __future__ import annotations
 
+from models.errors import HeadroomError
 from models.quantities import Unknown, lasting
 from profiling_jobs.explain.wording import brief_s, kind
 from profiling_jobs.telemetry.checkpoint import Checkpoint
 
-from ...environments.base import STORE
-from ...integrations.sqlite_store import SqliteStore
+from ...integrations.stores.opening import find_store
 from ...settings.concerns import concerns
 from ...settings.schema import JobSettings
 from .findings import Finding, Surroundings, ok, problem, warning
@@ -39,10 +39,14 @@ def promises(around: Surroundings) -> list[Finding]:
 
 def _too_long_down(name: str, job: JobSettings, around: Surroundings) -> list[Finding]:
     """Downtimes that were measured and are longer than the promise."""
-    path = around.folder / STORE
-    if not path.exists():
+    settings, environment = around.settings.store, around.environment
+    try:
+        there = find_store(settings, around.folder, environment=environment, patience_s=1.0)
+    except HeadroomError:
+        return []  # said of the store already
+    if there is None:
         return []
-    with SqliteStore(path, patience_s=1.0) as store:
+    with there as store:
         events = [event for event, _ in store.events(name)]
     found = []
     for each in job.failure_kinds:
@@ -61,24 +65,24 @@ def _too_long_down(name: str, job: JobSettings, around: Surroundings) -> list[Fi
 
 
 def attached(name: str, job: JobSettings, around: Surroundings) -> list[Finding]:
-    """What is missing, each with its fix; nothing of a job that is run here."""
-    if not job.attach:
+    """What an attached job lacks, each with its fix; nothing for a job that runs here."""
+    if not job.elsewhere:
         return []
     what, key = f"job {name}", f"job.{name}"
     found = []
-    if job.executors is None:
+    if job.attach and job.executors is None:
         seen = f"{key}.executors is not set: how many executors it has is not known, nothing is decided"
         found += warning(what, seen, f"{key}.executors = its present number of executors")
     if not job.copyable:
         seen = "its program is not here: no copy can be profiled, so of no size it is known what it can do"
-        found += warning(what, seen, f"give {key}.script or {key}.build beside attach = true")
+        found += warning(what, seen, f"give {key}.script or {key}.build, too")
     if around.real:
         found += _seen(name, job, around)
     return found
 
 
 def _seen(name: str, job: JobSettings, around: Surroundings) -> list[Finding]:
-    """Its checkpoint can be read, and its brokers are named."""
+    """Check that its checkpoint can be read, and that its brokers are named."""
     what, key = f"job {name}", f"job.{name}"
     found = []
     if around.settings.brokers.bootstrap is None:

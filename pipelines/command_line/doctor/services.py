@@ -1,9 +1,7 @@
-"""Checks of brokers, Spark, MLflow and Dagster: those that run, and the settings of the others."""
+"""Checks of brokers, Spark and MLflow: those that run, and the settings of the others."""
 
 from __future__ import annotations
 
-import email.utils
-import json
 import os
 import socket
 import urllib.error
@@ -14,32 +12,31 @@ from urllib.parse import urlsplit
 from models.errors import HeadroomError, Misconfigured
 from models.quantities import executors
 
-from ...environments.local.environment import yours
+from ...environments.real import yours
+from ...integrations import ports
+from ...integrations.ports import HOST
 from ...processes import records
 from ...processes.owner import owner_id
 from ...settings.schema import Settings
 from .findings import Finding, Surroundings, ok, problem, warning
 
 ANSWER_S = 1.5  # judgement: on the way to a fix, who takes longer does not answer
-HOST = "127.0.0.1"
-CHECKOUT = Path(__file__).resolve().parents[3]
-SKEW_S = 5.0  # as for our own clock
 MEMORY_SHARE = 0.8  # as the local Spark judges it: the rest is for broker, drivers and page cache
 
 
 def brokers(around: Surroundings) -> list[Finding]:
-    """They answer, and the jobs' topics are there."""
+    """Check that the brokers answer, and that the jobs' topics exist."""
     given = around.settings.brokers
     if around.settings.deployment.kind == "simulated":
         return ok("brokers", "not needed, the deployment is simulated")
     if given.bootstrap is None:
-        port = _port(around.folder / "kafka" / "ports.json")
+        kept = ports.kept(around.folder / "kafka")
         if not _runs(around.folder, "kafka"):
             return ok("brokers", "embedded: it is started with `headroom serve`")
-        if port is None or not _listens(HOST, port):
+        if kept is None or not _listens(HOST, kept[0]):
             seen = "the embedded broker runs and does not answer"
             return problem("brokers", seen, f"see {around.folder / 'logs' / 'kafka.log'}")
-        return ok("brokers", f"embedded, on {HOST}:{port}")
+        return ok("brokers", f"embedded, on {HOST}:{kept[0]}")
     try:
         address = yours(given)
         address.client(around.environment)
@@ -62,7 +59,7 @@ def brokers(around: Surroundings) -> list[Finding]:
 
 
 def spark(around: Surroundings) -> list[Finding]:
-    """Room for the executors that are declared, and the cluster where it runs."""
+    """Check the slots for the declared executors, and the Spark cluster where it runs."""
     settings = around.settings.spark
     if not around.real:
         return ok("Spark", "not needed, the deployment is simulated")
@@ -83,23 +80,19 @@ def spark(around: Surroundings) -> list[Finding]:
         found += warning("Spark", seen, f"spark.slots = {most}, or a smaller scale_out_max")
     elif around.settings.deployment.kind == "local":
         found += _room_for_copies(around.settings)
-    home = around.environment.get("SPARK_HOME")
-    if home:
-        seen = f"SPARK_HOME={home} is set; Headroom uses the installed pyspark and does not look there"
-        found += warning("Spark", seen, "unset SPARK_HOME where it confuses your scripts")
     if found:
         return found
     if not _runs(around.folder, "spark-master"):
         return ok("Spark", f"{settings.slots} slots fit; it is started with `headroom serve`")
-    page = _port(around.folder / "spark" / "ports.json", which=1)
-    if page is None or not _listens(HOST, page):
+    kept = ports.kept(around.folder / "spark")
+    if kept is None or not _listens(HOST, kept[1]):
         seen = "the master runs and does not answer"
         return problem("Spark", seen, f"see {around.folder / 'logs' / 'spark-master.log'}")
-    return ok("Spark", f"runs, its page is http://{HOST}:{page}")
+    return ok("Spark", f"runs, its page is http://{HOST}:{kept[1]}")
 
 
 def _room_for_copies(settings: Settings) -> list[Finding]:
-    """A profile leaves live jobs all that they may be given; something must be left of it."""
+    """Check that slots are left for copies when every live job has its largest size."""
     kept = sum(job.scale_out_max for job in settings.jobs.values() if job.mode == "apply")
     smallest = min(
         (min(job.profile_scale_outs or (job.scale_out_min,)) for job in settings.jobs.values()), default=0
@@ -112,7 +105,7 @@ def _room_for_copies(settings: Settings) -> list[Finding]:
 
 
 def mlflow(around: Surroundings) -> list[Finding]:
-    """The registry answers; with an outage the loop goes on with the champions' files."""
+    """Check that the registry answers; in an outage the loop goes on with the champions' files."""
     uri = around.settings.mlflow.tracking_uri
     if uri is None or not uri.startswith(("http://", "https://")):
         path = around.folder / "mlflow.sqlite"
@@ -124,8 +117,7 @@ def mlflow(around: Surroundings) -> list[Finding]:
     where = urlsplit(uri)
     name = f"{where.hostname}:{where.port or (443 if where.scheme == 'https' else 80)}"
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_S) as answer:
-            said_s = _date_s(answer.headers.get("Date"))
+        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_S).close()
     except urllib.error.HTTPError as refused:
         if refused.code in (401, 403):
             fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
@@ -136,27 +128,7 @@ def mlflow(around: Surroundings) -> list[Finding]:
         seen = f"{name} does not answer ({getattr(error, 'reason', error)})"
         fix = "start it, or correct mlflow.tracking_uri; decisions go on with the champions there are"
         return problem("MLflow", seen, fix)
-    if said_s is not None and abs(said_s - around.now_s) > SKEW_S:
-        seen = f"{name} answers, and its clock differs from ours by {abs(said_s - around.now_s):.0f} s"
-        return warning("MLflow", seen, "synchronise the clocks")
     return ok("MLflow", f"{name} answers")
-
-
-def dagster(around: Surroundings) -> list[Finding]:
-    """Its files are there, and no other DAGSTER_HOME is in the way."""
-    missing = [name for name in ("dagster.yaml", "workspace.yaml") if not (CHECKOUT / name).is_file()]
-    if missing:
-        seen = f"{' and '.join(missing)} not in {CHECKOUT}"
-        return problem("Dagster", seen, "run Headroom from its checkout, or from the image")
-    home = around.environment.get("DAGSTER_HOME")
-    if home and not Path(home).is_absolute():
-        seen = f"DAGSTER_HOME={home} is not absolute, which Dagster refuses"
-        return problem("Dagster", seen, "unset DAGSTER_HOME: `headroom serve` sets its own")
-    ours = (CHECKOUT, around.root, around.folder.resolve())
-    if home and not any(Path(home).resolve().is_relative_to(one) for one in ours):
-        seen = f"DAGSTER_HOME={home} is another instance"
-        return warning("Dagster", seen, "unset it for Headroom, or you look at other runs")
-    return ok("Dagster", "dagster.yaml and workspace.yaml are there")
 
 
 def _topics(around: Surroundings) -> list[Finding]:
@@ -190,17 +162,3 @@ def _listens(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _port(path: Path, *, which: int = 0) -> int | None:
-    try:
-        return int(json.loads(path.read_text())[which])
-    except (OSError, ValueError, IndexError, TypeError):
-        return None
-
-
-def _date_s(text: str | None) -> float | None:
-    try:
-        return None if text is None else email.utils.parsedate_to_datetime(text).timestamp()
-    except ValueError:
-        return None

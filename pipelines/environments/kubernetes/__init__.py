@@ -1,0 +1,1 @@
+"""The Kubernetes environment: drivers, executors and replays as pods, failures by Chaos Mesh."""
