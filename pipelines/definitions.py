@@ -1,4 +1,4 @@
-"""What does Dagster see? The five stages of the story as assets, and what happens by itself.
+"""The Dagster definitions: the five stages as assets, their jobs, sensors, schedules and resources.
 
 Imported in a fresh process for every run, so nothing heavy may be imported from here (a test sees to it).
 The jobs are those of headroom.toml: `HEADROOM_FILE`, default `headroom.toml` where Dagster was started;
@@ -20,24 +20,22 @@ from assets import apply, decide, model, partitions, profile, record
 from models.errors import Misconfigured
 
 from .orchestration import sensors
-from .orchestration.jobs import all_jobs
-from .orchestration.modelling import ModellingResource
-from .orchestration.resources import RefusingIOManager, ServerResource, StoreResource
-from .orchestration.schedules import schedules
+from .orchestration.jobs import all_jobs, schedules
+from .orchestration.resources import ModellingResource, RefusingIOManager, ServerResource, StoreResource
 from .settings import loading
-from .settings.schema import JobSettings
+from .settings.schema import Settings
 
 STAGES = (record, profile, model, decide, apply)
 
 
 def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Definitions:
     """The definitions for the jobs of this file."""
-    jobs: Mapping[str, JobSettings] = {}
-    problem = ""
+    settings, problem = Settings(), ""
     try:
-        jobs = loading.in_force(file, environment=environment).jobs
+        settings = loading.in_force(file, environment=environment)
     except Misconfigured as wrong:
         problem = f"nothing is evaluated, {wrong}. Put it right and reload this code location."
+    jobs = settings.jobs
     launched = all_jobs(list(jobs))
     where = str(folder.absolute())
     left_out: list[str] = []
@@ -53,7 +51,7 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
         schedules=come_round,
         resources={
             "server": ServerResource(folder=where),
-            "store": StoreResource(folder=where),
+            "store": StoreResource(folder=where, **settings.store.model_dump()),
             "modelling": ModellingResource(
                 file=str(file.absolute()), folder=where, page=environment.get("HEADROOM_PAGE", "")
             ),

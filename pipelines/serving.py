@@ -2,7 +2,7 @@
 
     with open_service(settings, file=…, folder=…) as service:
         service.server …                      # other processes reach it through `Client(folder)`
-        print(service.pages.wait().dagster)
+        print(service.pages.wait()["dagster"])
 
 On leaving, everything that was started ends: first the orders, then the pages, then the environment, then
 whatever else runs in the folder's name.
@@ -21,9 +21,9 @@ from profiling_jobs.experiments import copies
 from profiling_jobs.training import workload_history
 
 from .environments import base
-from .environments.base import World
+from .environments.base import Environment
 from .orchestration import reconciling
-from .orchestration.pages import Pages, closed_quietly
+from .orchestration.pages import Pages
 from .processes.owner import Owner
 from .server.client import Listener
 from .server.in_process import InProcessServer
@@ -38,7 +38,7 @@ class Service:
     """Everything that runs for one folder."""
 
     owner: Owner
-    environment: World
+    environment: Environment
     server: InProcessServer
     pages: Pages
     settings: Settings
@@ -55,8 +55,12 @@ def open_service(
     say: Say = lambda line: None,
     command: str = "headroom serve",
     since_s: float | None = None,
+    read_only: bool = False,
 ) -> Iterator[Service]:
-    """Own the folder, open the environment and start the server. The pages are not started yet."""
+    """Own the folder, open the environment and start the server. The pages are not started yet.
+
+    `read_only`: nothing can be changed on the pages.
+    """
     with ExitStack() as stack:
         # Last of all: whatever was started, by us or by a run of Dagster's, ends.
         owner = stack.enter_context(Owner(folder, command=command))
@@ -80,8 +84,15 @@ def open_service(
             changed=lambda: pages.reload_definitions(),
         )
         server = stack.enter_context(InProcessServer(environment, live, owner.folder, say=say))
-        pages = Pages(owner, settings, file=file, say=say, evaluated_at_s=lambda: server.evaluated_at_s)
-        stack.callback(closed_quietly, pages)
+        pages = Pages(
+            owner,
+            settings,
+            file=file,
+            say=say,
+            evaluated_at_s=lambda: server.evaluated_at_s,
+            read_only=read_only,
+        )
+        stack.callback(pages.close)
         listener = Listener(server, owner.folder)
         stack.callback(listener.close)
         listener.start()
@@ -89,7 +100,7 @@ def open_service(
         yield Service(owner, environment, server, pages, settings, file, owner.folder)
 
 
-def _clear_copies(environment: World, settings: Settings, say: Say) -> None:
+def _clear_copies(environment: Environment, settings: Settings, say: Say) -> None:
     """Stop the copies of a killed server: they hold slots that the live jobs may need."""
     removed = dict.fromkeys(environment.removed_jobs, JobSettings(inputs={}))
     for name, job in {**removed, **settings.jobs}.items():
@@ -102,10 +113,10 @@ def _clear_copies(environment: World, settings: Settings, say: Say) -> None:
 
 def _newest_s(settings: Settings, folder: Path) -> float:
     """A simulated clock may have run ahead of ours, and never goes back."""
-    from .integrations.sqlite_store import SqliteStore
+    from .integrations.stores.opening import find_store
 
-    if settings.deployment.kind != "simulated" or not (folder / base.STORE).exists():
+    if settings.deployment.kind != "simulated" or (there := find_store(settings.store, folder)) is None:
         return 0.0
-    with SqliteStore(folder / base.STORE) as store:
+    with there as store:
         newest = [store.evaluations(name, limit=1) for name in settings.jobs]
     return max((found[-1][0] for found in newest if found), default=0.0) + 1.0

@@ -1,8 +1,10 @@
-"""Supervision of Dagster's code server, web server and daemon, and of MLflow's server.
+"""Supervision of Dagster's code server, web server and daemon, of MLflow's server, and of the door to them.
 
-Four processes, each of the owner's: one code server that loads the definitions, the web server and the daemon
-that share it, and MLflow's server where the models are kept here. Everything of Dagster's lies in
-`.headroom/dagster`, with the dagster.yaml of the project. Only loopback is listened on, nothing phones home.
+Five processes, each of the owner's: one code server that loads the definitions, the web server and the daemon
+that share it, MLflow's server where the models are kept here, and the door, the one address that browsers
+reach (pipelines/web). The others listen on Unix sockets in a folder that only this user may enter, as
+whatever reaches them may start runs and read files. Everything of Dagster's lies in `.headroom/dagster`, with
+the dagster.yaml of the project. Nothing phones home.
 
 Without Dagster's daemon and code server nothing is evaluated. A server that ends or no longer answers is
 started again, and so are these two when evaluations stop coming for another reason: a process that is alive
@@ -16,26 +18,31 @@ import http.client
 import math
 import os
 import re
+import secrets
+import shlex
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from models.errors import HeadroomError, NotReady
-from models.quantities import Unknown
 from profiling_jobs.driver.launch_file import read_json, write_json
 
-from ..integrations.ports import HOST, answers, free_ports
+from ..integrations.ports import HOST, free_ports
 from ..processes.owner import Owner, holder
 from ..processes.processes import Process
 from ..settings.loading import HEADROOM_SETTINGS
 from ..settings.schema import Settings
+from ..web.access import FOLDER as WEB
+from ..web.access import make_token
 
 PROJECT = Path(__file__).resolve().parents[2]
 HEADROOM_FILE, HEADROOM_FOLDER, HEADROOM_PAGE = "HEADROOM_FILE", "HEADROOM_FOLDER", "HEADROOM_PAGE"
@@ -53,7 +60,8 @@ INTERVALS = 3  # without any evaluation: something is stuck
 SILENT_S = 120.0  # at least; measured: the daemon needs up to 90 s to see a code server that was restarted
 MOST_SILENT_S = 3600.0  # restarts that do not help become rarer, down to one an hour
 PUT_RIGHT_S = 20.0  # judgement: a look costs a second, and the cause may have been put right
-PASSED_ON = re.compile(r"(HEADROOM|MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
+# Not HEADROOM_…: the settings in force are passed as a file, and such a variable may hold a password.
+PASSED_ON = re.compile(r"(MLFLOW|DAGSTER)_\w+|\w*PROXY|\w*proxy|PYTHONPATH")
 QUIET = {
     "DAGSTER_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
@@ -62,24 +70,14 @@ QUIET = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "PYTHONUNBUFFERED": "1",
 }
+LONGEST_SOCKET = 100  # characters of its path; the kernel takes 107
+SOCKETS = "headroom-web-"  # how the name of their folder begins
 EVALUATING = ("code", "daemon")  # the others are only looked at
 LOCATION = "headroom"
 SENSOR = "optimization_sensor"
 Say = Callable[[str], None]
 _MAKING = threading.Lock()
 """Both make their tables with alembic, which is for one thread at a time."""
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """Addresses of the pages."""
-
-    dagster: str
-    mlflow: str | Unknown
-
-    def to_json(self) -> dict[str, str]:
-        """Plain JSON; what does not answer is left out."""
-        return {name: at for name, at in vars(self).items() if not isinstance(at, Unknown)}
 
 
 @dataclass
@@ -107,7 +105,7 @@ class _Page:
 
 
 def addresses(folder: Path) -> dict[str, Any]:
-    """`dagster`, `mlflow` and `code_port` of the pages that are served from this folder; empty without."""
+    """`pages`, `dagster`, `mlflow` and `code_socket` of what is served from this folder; empty without."""
     found, living = read_json(folder / ADDRESSES) or {}, holder(folder)
     return found if living is not None and found.get("pid") == living.process.pid else {}
 
@@ -134,7 +132,7 @@ def environment(folder: Path, *, file: Path, mlflow: str) -> dict[str, str]:
 
 
 class Pages:
-    """All of them, for one folder and one headroom.toml."""
+    """All processes of the pages, for one folder and one headroom.toml."""
 
     def __init__(
         self,
@@ -144,38 +142,49 @@ class Pages:
         file: Path,
         say: Say = lambda line: None,
         evaluated_at_s: Callable[[], float] = lambda: math.inf,
+        read_only: bool = False,
     ) -> None:
         """`evaluated_at_s`: when an evaluation was last asked for, by time.monotonic."""
         self._owner, self._settings, self._say = owner, settings, say
         self._evaluated_at_s = evaluated_at_s
         self._file = file.resolve()
         self.home = owner.folder / HOME
-        web, code, mlflow = free_ports(3)
-        self._ours = settings.mlflow.tracking_uri is None
-        self._mlflow_at = settings.mlflow.tracking_uri or f"http://{HOST}:{mlflow}"
-        self.addresses = Addresses(f"http://{HOST}:{web}", self._mlflow_at)
+        self._sockets = _new_folder()
+        port = settings.web.port or free_ports(1)[0]
+        pages, at = f"http://{HOST}:{port}", settings.mlflow.tracking_uri
+        self._ours = at is None
+        self._mlflow_at = at or f"{pages}/mlflow"
+        self.addresses = {"pages": pages, "dagster": f"{pages}/dagster", "mlflow": self._mlflow_at}
+        self.code_socket = self._socket("code")
         python, workspace = sys.executable, str(self.home / "workspace.yaml")
+        looking = ["--read-only"] if read_only else []
         self._pages = {
+            # Another program may have taken the port, and answer in its place.
+            "door": _Page(
+                "web",
+                self._door(port, looking),
+                lambda: self._pages["door"].alive and _status(HOST, port) == 401,
+            ),
             "code": _Page(
                 "dagster-code",
-                [python, "-m", "dagster", "code-server", "start", "-h", HOST, "-p", str(code),
+                [python, "-m", "dagster", "code-server", "start", "-s", self.code_socket,
                  "-m", "pipelines.definitions", "--location-name", LOCATION],
-                lambda: answers(code) and _code_answers(code),
+                lambda: not _code_server(self.code_socket, "Ping", timeout_s=ANSWER_S),
             ),
             "web": _Page(
                 "dagster-webserver",
-                [python, "-m", "dagster_webserver", "-h", HOST, "-p", str(web), "-w", workspace],
-                lambda: _says_yes(web, "/server_info"),
+                [python, "-m", "pipelines.web.dagster_server", self._socket("dagster"), "-w", workspace,
+                 "--path-prefix", "/dagster", *looking],
+                lambda: _status(self._socket("dagster"), path="/dagster/server_info") == 200,
             ),
             "daemon": _Page(
                 "dagster-daemon", [python, "-m", "dagster._daemon", "run", "-w", workspace], lambda: True
             ),
         }  # fmt: skip
         if self._ours:
-            self._pages["mlflow"] = self._mlflow(mlflow)
-        self.code_port = code
+            self._pages["mlflow"] = self._mlflow(port)
         self._wanted: list[str] = []
-        self._starting: list[threading.Thread] = []
+        self._starting: threading.Thread | None = None
         self._beginning = threading.Lock()
         self._closed = threading.Event()
         self._looked_s = 0.0
@@ -183,43 +192,53 @@ class Pages:
         """In a row, because evaluations stopped coming."""
 
     def start(self, *, daemon: bool = True) -> Pages:
-        """Start them, in threads: the tables of their databases have to be made first, by one process."""
+        """Start them, in a thread: the tables of their databases have to be made first, by one process."""
         wanted = [name for name in self._pages if daemon or name != "daemon"]
         new = [name for name in wanted if name not in self._wanted]
         self._wanted += new
-        for names, prepare in self._groups(new):
-            self._begin_all(names, prepare)
+        self._begin_all(new)
         return self
 
     def prepared(self) -> None:
         """Wait until the databases are there and may be used by this process too."""
-        for thread in self._starting:
-            thread.join()
+        if self._starting is not None:
+            self._starting.join()
         for page in self._pages.values():
             if page.problem is not None:
                 raise page.problem
 
-    def wait(self, *, timeout_s: float = WAIT_S) -> Addresses:
-        """Until all that were started answer; NotReady, with the log that says why, if Dagster's do not."""
+    def wait(self, *, timeout_s: float = WAIT_S) -> dict[str, str]:
+        """The addresses, once all that were started answer; MLflow's is left out where it does not.
+
+        NotReady, with the log that says why, if Dagster's do not answer.
+        """
         until = time.monotonic() + timeout_s
         while True:
             starting = {name: page for name in self._wanted if not _answers(page := self._pages[name])}
             late = f"is not ready within {timeout_s:.0f} s" if time.monotonic() > until else ""
             wrong = {name: why for name, page in starting.items() if (why := self._wrong(page, late))}
-            for name, why in wrong.items():
-                if name != "mlflow":
-                    self._leave_out("web", reported=self._pages[name])
-                    raise why
-            if len(wrong) == len(starting):
-                return self._without_mlflow(wrong["mlflow"]) if wrong else self.addresses
-            time.sleep(0.2)
+            dagster = next((name for name in wrong if name != "mlflow"), None)
+            if dagster is None and len(wrong) < len(starting):
+                time.sleep(0.2)
+                continue
+            if not wrong:
+                return self.addresses
+            # The address is printed once it answers; what is wrong with this page is reported here.
+            name, shown = (dagster, "web") if dagster else ("mlflow", "mlflow")
+            self._pages[shown].left_out = True
+            if (page := self._pages[name]).process is not None and not page.alive:
+                page.ended_s = time.monotonic()
+            if dagster:
+                raise wrong[dagster]
+            self._say(f"without MLflow's pages, which are tried again: {wrong[name]}")
+            return {name: at for name, at in self.addresses.items() if name != "mlflow"}
 
     def watch(self) -> None:
         """Start again what has ended or is stuck; to be called about once a second."""
-        for names, prepare in self._groups(self._wanted):
+        for names, _ in self._groups(self._wanted):
             troubled = [page for name in names if (page := self._pages[name]).problem is not None]
             if troubled and all(time.monotonic() - page.ended_s > PUT_RIGHT_S for page in troubled):
-                self._begin_all(names, prepare)
+                self._begin_all(names)
         for name in self._wanted:
             page = self._pages[name]
             try:
@@ -237,39 +256,34 @@ class Pages:
             threading.Thread(target=self._reload, name="headroom-reload", daemon=True).start()
 
     def _reload(self) -> None:
-        import grpc
-        from dagster._grpc.__generated__.dagster_api_pb2 import ReloadCodeRequest
-        from dagster._grpc.__generated__.dagster_api_pb2_grpc import DagsterApiStub
-
-        try:
-            with grpc.insecure_channel(f"{HOST}:{self.code_port}") as channel:
-                DagsterApiStub(channel).ReloadCode(ReloadCodeRequest(), timeout=WAIT_S)
-        except grpc.RpcError as error:
-            self._say(f"Dagster has not read the changed settings: {error}; reload `headroom` on its page")
+        if problem := _code_server(self.code_socket, "ReloadCode", timeout_s=WAIT_S):
+            self._say(f"Dagster has not read the changed settings: {problem}; reload `headroom` on its page")
 
     def close(self) -> None:
-        """End them."""
+        """End them. Whatever is wrong with them, the owner ends everything afterwards."""
         self._closed.set()
         (self._owner.folder / ADDRESSES).unlink(missing_ok=True)
-        for thread in self._starting:
-            thread.join()
-        running = [page for page in self._pages.values() if page.process is not None]
-        for page in running:  # all are asked before the first one is waited for
-            if page.process is not None:
-                page.process.signal(signal.SIGTERM)
-        for page in running:
-            if page.process is not None:
-                self._owner.stop(page.process, grace_s=GRACE_S)
-                page.process = None
+        if self._starting is not None:
+            self._starting.join()
+        running = [page.process for page in self._pages.values() if page.process is not None]
+        with suppress(HeadroomError):
+            for process in running:  # all are asked before the first one is waited for
+                process.signal(signal.SIGTERM)
+            for process in running:
+                self._owner.stop(process, grace_s=GRACE_S)
+        for folder in (self._sockets, self._owner.folder / WEB):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # ------------------------------------------------------------------------------------------- its parts
 
     def _groups(self, names: list[str]) -> list[tuple[list[str], Callable[[], None]]]:
         """Those of these names that have one database, and what makes its tables."""
-        dagster = [name for name in names if name != "mlflow"]
-        mlflow = [name for name in names if name == "mlflow"]
-        both = [(dagster, self._prepare_dagster), (mlflow, self._prepare_mlflow)]
-        return [(group, prepare) for group, prepare in both if group]
+        groups = (  # the door first: it makes the folder of the sockets, and says what is starting
+            ([name for name in names if name == "door"], self._prepare_door),
+            ([name for name in names if name not in ("door", "mlflow")], self._prepare_dagster),
+            ([name for name in names if name == "mlflow"], self._prepare_mlflow),
+        )
+        return [(group, prepare) for group, prepare in groups if group]
 
     def _look_after(self, name: str, page: _Page) -> None:
         if page.process is None:
@@ -280,11 +294,8 @@ class Pages:
                 page.starts = 0
             if page.left_out and self._shows(name):
                 page.left_out = False
-                self._say(
-                    f"MLflow:  {self._mlflow_at}"
-                    if name == "mlflow"
-                    else f"Dagster: {self.addresses.dagster}"
-                )
+                mlflow = f"MLflow:  {self._mlflow_at}"
+                self._say(mlflow if name == "mlflow" else f"Dagster: {self.addresses['dagster']}")
         elif not page.ended_s:
             page.ended_s = now_s
             meanwhile = "; nothing is evaluated or decided until it runs again" if name in EVALUATING else ""
@@ -297,9 +308,8 @@ class Pages:
         """Restart servers that answered once and do not any more, and what keeps evaluations from coming."""
         for name in self._wanted:
             page = self._pages[name]
-            if not page.alive:
-                continue
-            if not _answers(page) and page.answered_s and time.monotonic() - page.answered_s > UNANSWERED_S:
+            unanswered = page.alive and not _answers(page) and page.answered_s
+            if unanswered and time.monotonic() - page.answered_s > UNANSWERED_S:
                 self._restart([name], f"{page.role} has not answered for {UNANSWERED_S:.0f} s")
         dagster = [self._pages[name] for name in EVALUATING if name in self._wanted]
         intervals_s = [job.evaluation_interval_s for job in self._settings.jobs.values()]
@@ -349,44 +359,42 @@ class Pages:
     def _shows(self, name: str) -> bool:
         """Whether this page shows what it is for: Dagster's needs all of its processes."""
         (needed,) = (names for names, _ in self._groups(self._wanted) if name in names)
-        return all(_answers(self._pages[one]) for one in needed)
+        return all(_answers(self._pages[one]) for one in ("door", *needed))
 
-    def _begin_all(self, names: list[str], prepare: Callable[[], None]) -> None:
-        """In a thread, after those that were begun before."""
-        before = tuple(thread for thread in self._starting if thread.is_alive())
+    def _begin_all(self, names: list[str]) -> None:
+        """In a thread, after what was begun before: make the databases, and start the processes."""
+        before = self._starting
         for name in names:
             self._pages[name].problem = None
 
         def work() -> None:
-            for thread in before:
-                thread.join()
-            try:
-                with _MAKING:
-                    prepare()
-                for name in names:
-                    self._begin(name)
-            except BaseException as error:  # noqa: BLE001 - raised where they are waited for
-                self._not_begun(names, error)
+            if before is not None:
+                before.join()
+            for group, prepare in self._groups(names):
+                try:
+                    with _MAKING:
+                        prepare()
+                    for name in group:
+                        self._begin(name)
+                except BaseException as error:  # noqa: BLE001 - raised where they are waited for
+                    self._not_begun(group, error)
 
         thread = threading.Thread(target=work, name="headroom-pages", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # the machine has none left
             self._not_begun(names, error)
-            return
-        self._starting = [*before, thread]
+        else:
+            self._starting = thread
 
     def _not_begun(self, names: list[str], error: BaseException) -> None:
-        if isinstance(error, HeadroomError):
-            problem = error
-        else:
-            roles = ", ".join(self._pages[name].role for name in names)
-            problem = NotReady(f"{roles} could not be started: {type(error).__name__}: {error}")
-            problem.__cause__ = error
-        for name in names:
-            page = self._pages[name]
+        pages = [self._pages[name] for name in names]
+        roles = ", ".join(page.role for page in pages)
+        problem = NotReady(f"{roles} could not be started: {type(error).__name__}: {error}")
+        for page in pages:
             if not page.alive:
-                page.ended_s, page.problem = time.monotonic(), problem
+                page.ended_s = time.monotonic()
+                page.problem = error if isinstance(error, HeadroomError) else problem
 
     def _wrong(self, page: _Page, late: str = "") -> HeadroomError | None:
         """Why it will not answer, if that is known. `late`: what to say when nothing else is."""
@@ -396,20 +404,11 @@ class Pages:
             late = "has ended"
         return NotReady(f"{page.role} {late}: see {self._owner.log(page.role)}") if late else None
 
-    def _leave_out(self, name: str, *, reported: _Page) -> None:
-        """Its address is printed once it answers. What is wrong with `reported` is printed now."""
-        self._pages[name].left_out = True
-        if reported.process is not None and not reported.alive:
-            reported.ended_s = time.monotonic()
-
-    def _without_mlflow(self, why: HeadroomError) -> Addresses:
-        self._leave_out("mlflow", reported=self._pages["mlflow"])
-        self._say(f"without MLflow's pages, which are tried again: {why}")
-        return replace(self.addresses, mlflow=Unknown(str(why)))
-
     def environment(self) -> dict[str, str]:
         """What the definitions have to know: which file, which folder; and the user's own settings."""
         known = environment(self._owner.folder, file=self._file, mlflow=self._mlflow_at)
+        if (store := self._settings.store.url_from) and store in os.environ:
+            known[store] = os.environ[store]
         return {**known, HEADROOM_SETTINGS: str(self._owner.folder / "settings.json")}
 
     def prepare_home(self) -> Path:
@@ -418,8 +417,7 @@ class Pages:
         (self.home / "workspace.yaml").write_text(
             "load_from:\n"
             "  - grpc_server:\n"
-            f"      host: {HOST}\n"
-            f"      port: {self.code_port}\n"
+            f"      socket: {self.code_socket}\n"
             f"      location_name: {LOCATION}\n"
         )
         return self.home
@@ -429,14 +427,21 @@ class Pages:
         if (self.home / "workspace.yaml").exists() and self._pages["web"].process is not None:
             return
         self.prepare_home()
-        where = {**self.addresses.to_json(), "code_port": self.code_port}
-        write_json(self._owner.folder / ADDRESSES, {"schema": 1, "pid": os.getpid(), **where})
+        where = {**self.addresses, "code_socket": self.code_socket, "pid": os.getpid()}
+        write_json(self._owner.folder / ADDRESSES, {"schema": 1, **where})
         from dagster import DagsterInstance
 
         with DagsterInstance.from_config(str(self.home)) as instance:
             instance.get_runs_count()
             instance.all_instigator_state()
         self._begin("code")  # it takes longest
+
+    def _prepare_door(self) -> None:
+        before = Path((read_json(self._owner.folder / ADDRESSES) or {}).get("code_socket", "")).parent
+        if before.name.startswith(SOCKETS) and before != self._sockets:  # of a server that was killed
+            shutil.rmtree(before, ignore_errors=True)
+        self._sockets.mkdir(mode=0o700, exist_ok=True)
+        make_token(self._owner.folder, self._settings.web)
 
     def _prepare_mlflow(self) -> None:
         from ..integrations.mlflow_store import MlflowStore
@@ -449,24 +454,54 @@ class Pages:
         with self._beginning:  # a thread that prepares, or `watch`
             if self._closed.is_set() or page.alive:
                 return
+            environment = self.environment()
+            if name in ("door", "mlflow"):  # neither reads the store
+                environment.pop(self._settings.store.url_from or "", None)
             page.process = self._owner.start(
-                page.role, page.command, environment=self.environment(), directory=self._file.parent
+                page.role,
+                page.command,
+                environment=environment,
+                directory=self._file.parent,
+                umask=0o077,  # Dagster's code server has one more socket, in the folder for temporary files
             )
             page.starts, page.began_s = page.starts + 1, time.monotonic()
             page.ended_s, page.answered_s, page.problem = 0.0, 0.0, None
 
+    def _socket(self, name: str) -> str:
+        return str(self._sockets / f"{name}.sock")
+
+    def _door(self, port: int, looking: Sequence[str]) -> list[str]:
+        hosts = [f"--host={host}" for host in self._settings.web.hosts]
+        parts = [f"--part={name}={self._socket(name)}" for name in ("dagster", "mlflow")[: 1 + self._ours]]
+        links = [f"--link=mlflow={self._mlflow_at}"] if re.match("https?:", self._mlflow_at) else []
+        # A pod has no other users, and a port that is forwarded into it may come as any user.
+        user = [] if self._settings.deployment.kind == "kubernetes" else [f"--user={os.getuid()}"]
+        return [sys.executable, "-m", "pipelines.web.door", str(self._owner.folder), f"--port={port}",
+                *hosts, *parts, *([] if self._ours else links), *user, *looking]  # fmt: skip
+
     def _mlflow(self, port: int) -> _Page:
         from ..integrations.mlflow_store import ARTIFACTS, DATABASE
 
-        folder = self._owner.folder
+        folder, own = self._owner.folder, self._socket("mlflow")
         root = (folder / ARTIFACTS).as_uri()
+        hosts = (f"{HOST}:{port}", f"localhost:{port}", *self._settings.web.hosts)
         return _Page(
             "mlflow",
-            [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
+            [sys.executable, "-m", "mlflow", "server", "--uvicorn-opts", f"--uds {shlex.quote(own)}",
+             "--workers", "1", "--static-prefix", "/mlflow", "--allowed-hosts", ",".join(hosts),
              "--backend-store-uri", f"sqlite:///{folder / DATABASE}", "--default-artifact-root", root,
              "--artifacts-destination", root],
-            lambda: _says_yes(port, "/health"),
+            lambda: _status(own, path="/mlflow/health") == 200,
         )  # fmt: skip
+
+
+def _new_folder() -> Path:
+    """Where sockets can be: a project's path may be too long for the kernel, or on a network file system."""
+    for root in (tempfile.gettempdir(), "/tmp"):
+        found = Path(root, f"{SOCKETS}{secrets.token_hex(8)}")
+        if len(f"{found}/dagster.sock") <= LONGEST_SOCKET:
+            break
+    return found
 
 
 def longest_silence_s(interval_s: float, *, restarts: int) -> float:
@@ -476,21 +511,23 @@ def longest_silence_s(interval_s: float, *, restarts: int) -> float:
     )
 
 
-def _code_answers(port: int) -> bool:
-    """Whether the code server passes a ping on to the process that has loaded the definitions.
+def _code_server(address: str, call: Literal["Ping", "ReloadCode"], *, timeout_s: float) -> str:
+    """Ask the process that has loaded the definitions; the problem, if there is one.
 
-    The port alone says little: it belongs to a proxy, which outlives that process.
+    That the socket answers says little: it belongs to a proxy, which outlives that process.
     """
+    if not Path(address).exists():
+        return "it does not listen yet"
     import grpc
-    from dagster._grpc.__generated__.dagster_api_pb2 import PingRequest
+    from dagster._grpc.__generated__ import dagster_api_pb2 as messages
     from dagster._grpc.__generated__.dagster_api_pb2_grpc import DagsterApiStub
 
     try:
-        with grpc.insecure_channel(f"{HOST}:{port}") as channel:
-            DagsterApiStub(channel).Ping(PingRequest(echo="ready"), timeout=ANSWER_S)
-            return True
-    except grpc.RpcError:
-        return False
+        with grpc.insecure_channel(f"unix:{address}") as channel:
+            getattr(DagsterApiStub(channel), call)(getattr(messages, f"{call}Request")(), timeout=timeout_s)
+            return ""
+    except grpc.RpcError as error:
+        return str(error) or call
 
 
 def _answers(page: _Page) -> bool:
@@ -500,18 +537,17 @@ def _answers(page: _Page) -> bool:
     return True
 
 
-def _says_yes(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+def _status(where: str, port: int | None = None, *, path: str = "/") -> int | None:
+    """What a server answers, on a port of `where` or, without one, on the socket of this name."""
+    connection = http.client.HTTPConnection("localhost" if port is None else where, port, timeout=ANSWER_S)
     try:
+        if port is None:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(ANSWER_S)
+            connection.sock.connect(where)
         connection.request("GET", path)
-        return connection.getresponse().status == 200
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
-
-
-def closed_quietly(pages: Pages) -> None:
-    """Whatever is wrong with them, the owner ends everything afterwards."""
-    with suppress(HeadroomError):
-        pages.close()

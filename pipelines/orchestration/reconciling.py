@@ -64,13 +64,15 @@ def begin(owner: Owner, settings: Settings, *, environment: Mapping[str, str], s
 def compared(registry: Registry, folder: Path, settings: Settings) -> Iterator[str]:
     """Write what differs, one job after the other; a line for each."""
     for job in settings.jobs:
+        refused: list[str] = []
         try:
-            written = champions.refresh(registry, folder, job)
+            written = champions.refresh(registry, folder, job, say=refused.append)
         except HeadroomError as error:
             yield f"{job}: whether its models are those in charge in MLflow cannot be seen: {error}"
             if isinstance(error, NotReady):
                 return  # nor can it for the other jobs
             continue
+        yield from refused
         for kind in written:
             found = champions.exported(folder, job, kind)
             if not isinstance(found, Unknown):

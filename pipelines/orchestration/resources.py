@@ -1,22 +1,30 @@
-"""Resources of the Dagster definitions: the server, the store, and an I/O manager that refuses values.
+"""Resources of the Dagster definitions: server, store, model registry, and a refusing I/O manager.
 
 Importing the definitions opens nothing. A folder without a server fails only the call that needs one.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import dagster as dg
 
-from models.errors import HeadroomError, error_from_json
-from profiling_jobs.orders import Json, Say, Seen, Server
+from models.errors import Misconfigured
+from models.ports import Store
+from profiling_jobs.orders import Server
+from profiling_jobs.training.promoting import TrainingContext
+from profiling_jobs.training.training_data import Purpose
+
+from ..environments import batch_tasks
+from ..settings import job_plans, loading
+from ..settings.schema import JobSettings, Settings, StoreSettings
 
 if TYPE_CHECKING:
-    from models.ports import Store
+    from models.ports import Registry
 
 
 class RefusingIOManager(dg.IOManager):
@@ -39,44 +47,7 @@ class RefusingIOManager(dg.IOManager):
         )
 
 
-class Watched:
-    """A server for a Dagster run of this process: who started the run is shown the progress of its order."""
-
-    def __init__(self, server: Server, *, say: Say, seen: Seen) -> None:
-        self._server, self._say, self._seen = server, say, seen
-        self.order_id = ""
-        self.result: Json | None = None
-        self.problem: HeadroomError | None = None
-
-    def evaluate(self, job: str) -> Json:
-        return self._server.evaluate(job)
-
-    def status(self) -> Json:
-        return self._server.status()
-
-    def cancel(self, id: str) -> None:
-        self._server.cancel(id)
-
-    def begin(self, what: str, job: str, /, **details: Any) -> str:
-        try:
-            self.order_id = self._server.begin(what, job, **details)
-        except HeadroomError as error:
-            self.problem = error
-            raise
-        return self.order_id
-
-    def order(self, id: str, *, since: int = 0) -> Json:
-        now = self._server.order(id, since=since)
-        for line in now["lines"]:
-            self._say(line)
-        self._seen(now)
-        self.result = now["result"]
-        if now["error"] is not None:
-            self.problem = error_from_json(now["error"])
-        return now
-
-
-class ServerResource(dg.ConfigurableResource["Server"]):
+class ServerResource(dg.ConfigurableResource[Server]):
     """The server that owns `folder`, started with `headroom serve`."""
 
     folder: str
@@ -88,17 +59,74 @@ class ServerResource(dg.ConfigurableResource["Server"]):
         return Client(Path(self.folder))
 
 
-class StoreResource(dg.ConfigurableResource["Store"]):
-    """The store in the same `folder`."""
+class StoreResource(dg.ConfigurableResource[Store]):
+    """The store in the same `folder`, or where `[store]` has it."""
 
     folder: str
+    url_from: str | None = None
+    schema_name: str = StoreSettings().schema_name
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Store]:
         """Open for as long as the run."""
-        from ..environments.base import STORE
-        from ..integrations.sqlite_store import SqliteStore
+        from ..integrations.stores.opening import open_store
 
-        Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with SqliteStore(Path(self.folder) / STORE) as store:
+        settings = StoreSettings(url_from=self.url_from, schema_name=self.schema_name)
+        with open_store(settings, Path(self.folder)) as store:
             yield store
+
+
+def purpose(name: str, job: JobSettings, *, tasks: int | None = None) -> Purpose:
+    """What decisions will ask of the models of this job."""
+    control = job_plans.control_settings(name, job, tasks=tasks)
+    return Purpose(
+        job=name,
+        horizon_s=control.horizon_s,
+        candidates=control.sizes,
+        failure_kinds=job.failure_kinds,
+        target_s=job.recovery_target_s,
+        confidence=job.confidence,
+        limit_records=job.limit_records,
+        trigger_s=job.trigger_s,
+        tasks=tasks,
+        latency_bound_ms=job.latency_bound_ms,
+    )
+
+
+class Modelling:
+    """The jobs of one headroom.toml and their registry. `page`: address of MLflow's pages, if they run."""
+
+    def __init__(self, settings: Settings, folder: Path, registry: Registry, *, page: str = "") -> None:
+        self._settings, self._folder, self._registry, self._page = settings, folder, registry, page
+
+    def purpose(self, job: str, store: Store) -> Purpose:
+        if job not in self._settings.jobs:
+            there = ", ".join(self._settings.jobs) or "none"
+            raise Misconfigured(f"job.{job}", f"is not in headroom.toml; there are: {there}")
+        tasks = batch_tasks.if_known(batch_tasks.known(store, job))
+        return purpose(job, self._settings.jobs[job], tasks=tasks)
+
+    def context(self, store: Store) -> TrainingContext:
+        return TrainingContext(store, self._registry, self._folder)
+
+    def page(self, name: str, version: int) -> str:
+        from ..integrations.mlflow_registry import MlflowRegistry
+
+        return f"{self._page.rstrip('/')}/{MlflowRegistry.page(name, version)}" if self._page else name
+
+
+class ModellingResource(dg.ConfigurableResource[Modelling]):
+    """`file`: headroom.toml. `folder`: `.headroom`. `page`: where MLflow's pages are, if they are served."""
+
+    file: str
+    folder: str
+    page: str = ""
+
+    def create_resource(self, context: dg.InitResourceContext) -> Modelling:
+        """MLflow is opened when a model is registered."""
+        from ..integrations.mlflow_registry import MlflowRegistry
+
+        settings, folder = loading.in_force(Path(self.file), environment=os.environ), Path(self.folder)
+        address = self.page or settings.mlflow.tracking_uri or ""
+        page = address if address.startswith("http") else ""
+        return Modelling(settings, folder, MlflowRegistry.of(settings.mlflow, folder), page=page)

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,10 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 
-from models.errors import NotReady
+from models.errors import HeadroomError, NotReady, error_from_json
+from profiling_jobs.orders import POLL_S, Json, Say, Seen, Server
 
-from ..integrations.ports import HOST
-from .pages import LOCATION
+from .pages import LOCATION, addresses, dagster_home, environment
 
 CONFIG = "in_process.yaml"
 NOT_CAPTURED = """
@@ -44,7 +44,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def quiet() -> None:
-    """What Dagster and MLflow say about their own interfaces is not for the user of a command."""
+    """Silence what Dagster and MLflow say about their own interfaces to developers."""
     warnings.simplefilter("ignore")
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -55,34 +55,35 @@ def quiet() -> None:
 class Runs:
     """Runs in this process."""
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        file: Path,
-        folder: Path,
-        environment: Mapping[str, str],
-        code_port: int | None,
-    ) -> None:
-        """`home`: DAGSTER_HOME; `environment`: what the definitions are to know.
-
-        `code_port`: of the code server that shows these jobs on Dagster's pages; None without pages.
-        """
-        os.environ.update(environment)
+    def __init__(self, file: Path, folder: Path) -> None:
+        """For the jobs of `file`. Where the pages of this folder are served, they list these runs, too."""
+        file, folder = file.resolve(), folder.resolve()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home, served = dagster_home(folder), addresses(folder)
+        os.environ.update(environment(folder, file=file, mlflow=served.get("mlflow", "")))
         from ..definitions import built
 
-        usual = home / "dagster.yaml"
-        (home / CONFIG).write_text((usual.read_text() if usual.exists() else "") + NOT_CAPTURED)
+        (home / CONFIG).write_text((home / "dagster.yaml").read_text() + NOT_CAPTURED)
         self._instance = DagsterInstance.from_config(str(home), config_filename=CONFIG)
         self._definitions = built(file, folder, environment=os.environ)
-        self._code_port = code_port
+        self._code_socket = served.get("code_socket")
 
     def close(self) -> None:
         self._instance.dispose()
 
-    def job(self, name: str, job: str, *, config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        """Run one of `pipelines.orchestration.jobs` for a job of headroom.toml; asset -> its metadata."""
-        found, problem = self.attempt(name, job, config=config)
+    def job(
+        self,
+        name: str,
+        job: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        server: Server | None = None,
+    ) -> Mapping[str, Any]:
+        """Run one of `pipelines.orchestration.jobs` for a job of headroom.toml; asset -> its metadata.
+
+        `server`: instead of the client of the folder's server.
+        """
+        found, problem = self.attempt(name, job, config=config, server=server)
         if problem:
             raise NotReady(problem)
         return found
@@ -94,13 +95,15 @@ class Runs:
         *,
         config: Mapping[str, Any] | None = None,
         assets: Sequence[str] = (),
-        resources: Mapping[str, Any] | None = None,
+        server: Server | None = None,
         run_id: str | None = None,
     ) -> tuple[Mapping[str, Any], str]:
         """The same, and why the run failed, if it did. `assets`: these of the job only."""
-        if self._code_port is not None:
+        if self._code_socket is not None:
             # execute_in_process gives a run no origin, and Dagster's pages then list it under no job.
-            location = GrpcServerCodeLocationOrigin(HOST, self._code_port, location_name=LOCATION)
+            location = GrpcServerCodeLocationOrigin(
+                "localhost", socket=self._code_socket, location_name=LOCATION
+            )
             origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), name)
             create = partial(DagsterInstance.create_run_for_job, self._instance, remote_job_origin=origin)
             self._instance.create_run_for_job = create  # type: ignore[method-assign]
@@ -110,7 +113,7 @@ class Runs:
                 partition_key=job,
                 run_config={**QUIET, **(config or {})},
                 asset_selection=[dg.AssetKey(one) for one in assets] or None,
-                resources=resources,
+                resources=None if server is None else {"server": server},
                 run_id=run_id,
                 raise_on_error=False,
             )
@@ -123,9 +126,61 @@ class Runs:
         return found, "" if done.success else _why(done)
 
     def observe(self, events: Sequence[dg.AssetObservation]) -> None:
-        """Points on the timelines, without a run."""
+        """Report points on the timelines, without a run."""
         for event in events:
             self._instance.report_runless_asset_event(event)
+
+
+class Watched:
+    """A server for a Dagster run of this process: who started the run is shown the progress of its order.
+
+    `sleep`: by the clock that the order works by. The second look at an order waits for its end then: the run
+    itself would wait by the wall clock.
+    """
+
+    def __init__(
+        self, server: Server, *, say: Say, seen: Seen, sleep: Callable[[float], None] | None = None
+    ) -> None:
+        self._server, self._say, self._seen, self._sleep = server, say, seen, sleep
+        self.order_id = ""
+        self.newest: Json = {}
+        """The state of the order, as `Server.order` describes it; empty before it was begun."""
+        self.problem: HeadroomError | None = None
+
+    def evaluate(self, job: str) -> Json:
+        return self._server.evaluate(job)
+
+    def status(self) -> Json:
+        return self._server.status()
+
+    def cancel(self, id: str) -> None:
+        self._server.cancel(id)
+
+    def begin(self, what: str, job: str, /, **details: Any) -> str:
+        try:
+            self.order_id = self._server.begin(what, job, **details)
+        except HeadroomError as error:
+            self.problem = error
+            raise
+        return self.order_id
+
+    def order(self, id: str, *, since: int = 0) -> Json:
+        before, now = self.newest, self._look(id, since)
+        while self._sleep is not None and before and now["state"] == "running":
+            self._sleep(POLL_S)
+            after = self._look(id, now["next"])
+            now = {**after, "lines": [*now["lines"], *after["lines"]]}
+        return now
+
+    def _look(self, id: str, since: int) -> Json:
+        now = self._server.order(id, since=since)
+        for line in now["lines"]:
+            self._say(line)
+        self._seen(now)
+        self.newest = now
+        if now["error"] is not None:
+            self.problem = error_from_json(now["error"])
+        return now
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def tick(
 
 
 def report(instance: dg.DagsterInstance, events: Sequence[Any]) -> None:
-    """Points on the timelines; one that is there already, from a preview of this tick, is not made twice."""
+    """Report points on the timelines, but none twice, as after a preview of this tick."""
     for event in events:
         newest = instance.fetch_observations(
             dg.AssetRecordsFilter(asset_key=event.asset_key, asset_partitions=[event.partition]), limit=1
@@ -109,19 +109,17 @@ def wanted(
             },
         )
     for request in evaluation.get("requests") or ():
-        why = str(request["why"])
-        if request["do"] == "profile" and (no := may_not_profile(settings, now_s=now_s)):
+        why, model, sizes = str(request["why"]), request["model"], request.get("scale_outs")
+        profiles = request["do"] == "profile"
+        if profiles and (no := may_not_profile(settings, now_s=now_s)):
             said.append(f"{job} should be profiled ({why}), {no}")
             continue
-        what = "" if request["do"] == "profile" else f":{request['model']}"
-        sizes = request.get("scale_outs")
+        what = request["do"] if profiles else f"{request['do']}:{model}"
         yield dg.RunRequest(
-            run_key=f"{job}:{request['do']}{what}:{request['since_s']:.0f}",
-            job_name=PROFILE if request["do"] == "profile" else MODEL,
+            run_key=f"{job}:{what}:{request['since_s']:.0f}",
+            job_name=PROFILE if profiles else MODEL,
             partition_key=job,
-            asset_selection=None
-            if request["do"] == "profile"
-            else [dg.AssetKey(f"{request['model']}_model")],
+            asset_selection=None if profiles else [dg.AssetKey(f"{model}_model")],
             # Only the sizes that matter: the others are as they were.
             run_config={"ops": {"search": {"config": {"scale_outs": list(sizes)}}}} if sizes else None,
             tags={"headroom/job": job, "headroom/why": why[:250]},
@@ -171,8 +169,8 @@ def optimization_sensor(
         # Twice per interval, so that a late tick leaves none out; the second one finds nothing to do.
         minimum_interval_seconds=max(5, int(shortest / 2.0)),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Evaluates every job once per interval: a point on the timeline of `decision`, also when "
-        "nothing has to change, and a run of `optimization` when something must.",
+        description="Evaluates every job once per interval: a point on the timeline of the asset decision, "
+        "also when nothing has to change, and a run of the job optimization when something must.",
     )
     def sensor(
         context: dg.SensorEvaluationContext, server: dg.ResourceParam[Server], store: dg.ResourceParam[Store]
@@ -211,7 +209,7 @@ def automation() -> dg.AutomationConditionSensorDefinition:
 
 
 def put_right(run: dg.DagsterRun, server: Server) -> str:
-    """What was done about a run that has ended badly.
+    """Clean up after a run that failed or was cancelled; returns what was done.
 
     An order that it has left going on is given up: the owner then clears what was injected and stops the
     copies. A change of the size is never cut in two: control completes it or goes back to the last good size,
@@ -233,7 +231,7 @@ def put_right(run: dg.DagsterRun, server: Server) -> str:
 
 
 def after_runs() -> Sequence[dg.SensorDefinition]:
-    """After a run that failed, or that was cancelled."""
+    """Sensors that clean up after runs that failed or were cancelled."""
 
     def sensor_of(name: str, status: dg.DagsterRunStatus) -> dg.SensorDefinition:
         @dg.run_status_sensor(

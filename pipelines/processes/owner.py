@@ -9,7 +9,7 @@ Our own death does not take the processes along: no PR_SET_PDEATHSIG. It fires w
 the child ends, not the process; it reaches no grandchild (executors, Python workers); and it would end a job
 whose orchestrator merely restarts. A foreground command ends what it started when it leaves, also on SIGTERM
 and SIGHUP (`exit_on_signals`). After a SIGKILL everything is still marked and recorded: the next owner adopts
-it (`running`), but for what would only run beside his own (`take_over`), or `cleanup` ends it.
+it (`running`), but for what would only run beside its own (`take_over`), or `cleanup` ends it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO
 
 from models.errors import Misconfigured, NotReady, Unsafe
@@ -40,7 +40,7 @@ ROUNDS = 5  # judgement: a worker may start executors while it is being ended
 LOG_BYTES = 10_000_000  # judgement: one older file is kept beside it
 ROLES = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)*")
 # Every owner starts its own; those of an earlier one would go on evaluating and sending.
-ORPHANS = re.compile(r"dagster-[a-z]+|mlflow|(replay|recording)\..+")
+ORPHANS = re.compile(r"dagster-[a-z]+|mlflow|web|(replay|recording)\..+")
 # What a JVM or Python needs to run at all. Everything else, tokens and cloud credentials above all, has to be
 # named by the code that starts the process.
 INHERITED = re.compile(
@@ -91,6 +91,7 @@ class Owner:
             raise Misconfigured(str(self.folder), f"cannot be locked ({error}); use a local disk") from error
         me = identify(os.getpid())
         note = {
+            "boot": records.boot_id(),
             "pid": os.getpid(),
             "started_ticks": me.started_ticks if me else 0,
             "command": self._command,
@@ -120,9 +121,7 @@ class Owner:
     def __enter__(self) -> Owner:
         return self.take_over()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         try:
             self.stop_all()
         finally:
@@ -146,8 +145,12 @@ class Owner:
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
         keep_open: Sequence[int] = (),
+        umask: int = -1,
     ) -> Process:
-        """Start a process that is ours. Secrets belong into `environment`: command lines are public."""
+        """Start a process that is ours. Secrets belong into `environment`: command lines are public.
+
+        `umask`: -1 is that of this process.
+        """
         if self._lock is None:
             raise Unsafe(f"{self.folder} is not ours: only its owner starts processes in its name")
         inherited = {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)}
@@ -164,6 +167,7 @@ class Owner:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     pass_fds=tuple(keep_open),
+                    umask=umask,
                 )
             except OSError as error:
                 raise Misconfigured(words[0], f"cannot be started: {error}") from error
@@ -209,15 +213,29 @@ class Owner:
 
     def everything(self) -> tuple[Process, ...]:
         """Every living process in this folder's name: recorded, marked, and their children."""
-        return _everything(self.folder, self.id)
+        named = {process.pid: process for process in records.read(self.folder, self.id) if process.alive}
+        for process in marked(self.id):
+            named.setdefault(process.pid, process)
+        for process in descendants(tuple(named.values())):
+            named.setdefault(process.pid, process)
+        spared = lineage()
+        return tuple(process for process in named.values() if process.pid not in spared)
 
     def stop_all(self, *, grace_s: float = GRACE_S) -> tuple[Ended, ...]:
         """End everything that runs in this folder's name."""
-        ended = _end_everything(self.folder, self.id, grace_s=grace_s)
+        outcome: dict[Process, Ended] = {}
+        for _ in range(ROUNDS):
+            ended = end(self.everything(), grace_s=grace_s)
+            outcome.update({one.process: one for one in ended})
+            if all(one.how == "survived" for one in ended):  # or nothing is left
+                break
+        for process in records.read(self.folder, self.id):
+            if not process.alive:
+                records.forget(self.folder, process)
         for child in self._children.values():
             child.poll()
         self._children.clear()
-        return ended
+        return tuple(outcome.values())
 
     def _forget(self, process: Process) -> None:
         if child := self._children.get(process.pid):
@@ -229,6 +247,9 @@ def holder(folder: Path) -> Holder | None:
     """The owner of the folder, if it still lives."""
     try:
         note = json.loads((folder / "owner.lock").read_text())
+        here = records.boot_id()
+        if note.get("boot", here) != here:  # its pid and start time may be another process's since
+            return None
         process = Process(note["pid"], note["started_ticks"], "owner", (str(note["command"]),))
         return Holder(process, float(note["since_s"])) if process.alive else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -251,9 +272,10 @@ def cleanup(folder: Path, *, grace_s: float = GRACE_S, end_owner: bool = False) 
     living = holder(folder)
     if end_owner and living and living.process.pid not in lineage():
         ended = end([living.process], grace_s=grace_s)
+    owner = Owner(folder, command="headroom cleanup")
     if not folder.exists():  # deleted meanwhile: what ran there may still run
-        return ended + _end_everything(folder, owner_id(folder), grace_s=grace_s)
-    owner = Owner(folder, command="headroom cleanup").acquire()
+        return ended + owner.stop_all(grace_s=grace_s)
+    owner.acquire()
     try:
         ended += owner.stop_all(grace_s=grace_s)
         records.forget_all(folder)
@@ -284,32 +306,6 @@ def exit_on_signals() -> None:
     signal.signal(signal.SIGTERM, leave)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, leave)
-
-
-def _everything(folder: Path, owner: str) -> tuple[Process, ...]:
-    named = {process.pid: process for process in records.read(folder, owner) if process.alive}
-    for process in marked(owner):
-        named.setdefault(process.pid, process)
-    for process in descendants(tuple(named.values())):
-        named.setdefault(process.pid, process)
-    spared = lineage()
-    return tuple(process for process in named.values() if process.pid not in spared)
-
-
-def _end_everything(folder: Path, owner: str, *, grace_s: float) -> tuple[Ended, ...]:
-    outcome: dict[Process, Ended] = {}
-    for _ in range(ROUNDS):
-        targets = _everything(folder, owner)
-        if not targets:
-            break
-        ended = end(targets, grace_s=grace_s)
-        outcome.update({one.process: one for one in ended})
-        if all(one.how == "survived" for one in ended):
-            break
-    for process in records.read(folder, owner):
-        if not process.alive:
-            records.forget(folder, process)
-    return tuple(outcome.values())
 
 
 def _opened(log: Path) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""Processes of this machine that belong to us, on psutil.
+"""Processes of this machine that Headroom has started, through psutil.
 
 A pid alone says little, the kernel hands it out again. A process is the pair (pid, kernel start time), the
 latter in clock ticks since boot: a reused pid has another one, and is never touched. It is read here because
@@ -143,12 +143,11 @@ def lineage() -> frozenset[int]:
 
 
 def end(processes: Iterable[Process], *, grace_s: float) -> tuple[Ended, ...]:
-    """Wake the frozen ones, ask all to stop, wait `grace_s` together, then kill the rest."""
+    """Ask all to stop, wake them, wait `grace_s` together, then kill the rest."""
     targets = [process for process in processes if process.alive]
     for process in targets:
-        if process.frozen:
-            process.signal(signal.SIGCONT)
         process.signal(signal.SIGTERM)
+        process.signal(signal.SIGCONT)  # also where a stop is only pending: nothing else would end it
     stubborn = _outlive(targets, grace_s)
     for process in stubborn:
         process.signal(signal.SIGKILL)

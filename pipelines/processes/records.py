@@ -19,11 +19,11 @@ from .processes import Process
 
 
 def write(folder: Path, owner: str, process: Process, *, log: Path) -> None:
-    """Note a process down."""
+    """Record a process."""
     note = {
         "schema": 1,
         "owner": owner,
-        "boot": _boot(),
+        "boot": boot_id(),
         "pid": process.pid,
         "started_ticks": process.started_ticks,
         "role": process.role,
@@ -39,9 +39,9 @@ def write(folder: Path, owner: str, process: Process, *, log: Path) -> None:
 
 
 def read(folder: Path, owner: str) -> tuple[Process, ...]:
-    """Every process that was noted down for this owner, dead ones too."""
+    """All recorded processes of this owner, dead ones too."""
     try:
-        boot = _boot()
+        boot = boot_id()
         notes = sorted((folder / "processes").glob("*.json"))
         found = [_process(note, owner, boot=boot) for note in notes]
     except OSError as error:  # no file handle left, perhaps: a note that is left out would be a dead process
@@ -50,12 +50,12 @@ def read(folder: Path, owner: str) -> tuple[Process, ...]:
 
 
 def forget(folder: Path, process: Process) -> None:
-    """Strike a process off."""
+    """Delete the record of a process."""
     _path(folder, process).unlink(missing_ok=True)
 
 
 def forget_all(folder: Path) -> None:
-    """Strike everything off: torn notes, and those of another owner."""
+    """Delete all records, also torn ones and those of another owner."""
     for note in (folder / "processes").glob("*"):
         note.unlink(missing_ok=True)
 
@@ -76,7 +76,8 @@ def _process(note: Path, owner: str, *, boot: str) -> Process | None:
     return process if data.get("boot") == boot else replace(process, started_ticks=-1)
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """Of this boot of the machine, from which start times are counted; empty where it is not told."""
     with suppress(FileNotFoundError, PermissionError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

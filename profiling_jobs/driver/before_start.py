@@ -6,7 +6,6 @@ job's offsets without a word.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from models.ports import Plan
 
 from ..brokers import Brokers
 from ..plans import FILES
-from ..telemetry.checkpoint import newest_topics, on_disk
+from ..telemetry.checkpoint import newest_topics, on_disk, query_id
 from .batch_files import check_owner, owner_of
 
 
@@ -67,7 +66,7 @@ def queries_of(checkpoint: Path) -> tuple[str, ...]:
     found = []
     for folder in _kept(checkpoint):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            found.append(str(json.loads((folder / "metadata").read_bytes())["id"]))
+            found.append(query_id(folder))
     return tuple(found)
 
 

@@ -1,9 +1,10 @@
-"""The executors of a driver, and their number changed under the running query.
+"""Executors of a driver, and changes of their number under the running query.
 
 Structured Streaming plans every micro-batch anew, so executors may come and go between two of them. Through
-the driver's own scheduler: ask the cluster for the wanted total, which grows and caps, and kill what is
-over it. Nothing is believed that is not seen: a change is done when the number registered is the wanted
-one.
+the driver's own scheduler: ask the cluster for the wanted total, which grows and caps, and decommission what
+is over it: such an executor gets no new task and leaves when those that it has in hand are done. One that has
+not left within LEAVE_S is killed; its tasks run again. Nothing is believed that is not seen: a change is done
+when the number registered is the wanted one.
 
 Spark's own `SparkContext.killExecutors` also lowers the total by as many as it kills; after a total that
 was already lowered, lost executors would never be replaced. Hence the call one level below, which does not.
@@ -22,6 +23,7 @@ from models.errors import Misconfigured, NotReady
 from models.quantities import executors
 
 POLL_S = 0.1
+LEAVE_S = 10.0  # judgement: a task of a batch takes seconds
 STANDALONE = "StandaloneSchedulerBackend"
 
 
@@ -37,7 +39,7 @@ class Executors:
         self.wanted = 0
 
     def ids(self) -> tuple[str, ...]:
-        """The registered ones, oldest first."""
+        """Identifiers of the registered executors, oldest first."""
         return tuple(sorted(filter(None, self._context.getExecutorIds().mkString(",").split(",")), key=int))
 
     def claim(self, count: int) -> None:
@@ -62,7 +64,9 @@ class Executors:
             before = self.wanted
             self._request(count)
             try:
-                self._reach(count, until=begun + timeout_s)
+                # Right after the start what is over it has no task yet.
+                leave_s = min(LEAVE_S, timeout_s / 2.0) if count < before else 0.0
+                self._reach(count, until=begun + timeout_s, leave_s=leave_s)
             except NotReady:
                 if before and before != count:
                     self._request(before)
@@ -72,14 +76,17 @@ class Executors:
         finally:
             self._changing.release()
 
-    def _reach(self, count: int, *, until: float) -> None:
+    def _reach(self, count: int, *, until: float, leave_s: float) -> None:
+        leaving: set[str] = set()
         killed: set[str] = set()
         begun = time.monotonic()
         while len(ids := self.ids()) != count:
-            # The newest have the least state and the coldest workers.
-            surplus = [one for one in ids[count:] if one not in killed]
-            if surplus:
-                self._kill(surplus)
+            surplus = ids[count:]  # the newest have the least state and the coldest workers
+            if time.monotonic() - begun < leave_s:
+                self._decommission(one for one in surplus if one not in leaving)
+                leaving.update(surplus)
+            else:
+                self._kill(one for one in surplus if one not in killed)
                 killed.update(surplus)
             if time.monotonic() > until:
                 waited = time.monotonic() - begun
@@ -87,11 +94,15 @@ class Executors:
                     raise NotReady(
                         f"{executors(len(ids), 'are')} still registered after {waited:.0f} s, not {count}"
                     )
-                slots = f" of {self._slots}" if self._slots else ""
+                missing = "did not start; raise spark.scale_timeout_s"
+                if self._slots:
+                    missing = (
+                        f"found no free slot of {self._slots} or did not start; stop another job, raise "
+                        "spark.slots, or raise spark.scale_timeout_s"
+                    )
                 raise NotReady(
-                    f"{len(ids)} of {executors(count)} registered within {waited:.0f} s: {count - len(ids)} "
-                    f"found no free slot{slots} or did not start; stop another job, raise spark.slots, or "
-                    "raise spark.scale_timeout_s"
+                    f"{len(ids)} of {executors(count)} registered within {waited:.0f} s: "
+                    f"{count - len(ids)} {missing}"
                 )
             time.sleep(POLL_S)
 
@@ -101,6 +112,14 @@ class Executors:
             self._scala(self._jvm.java.util.HashMap())
         )
         self._context.requestTotalExecutors(count, 0, empty)
+
+    def _decommission(self, ids: Iterable[str]) -> None:
+        for one in ids:
+            why = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
+                "fewer executors are wanted", self._jvm.scala.Option.empty()
+            )
+            # Not adjusting the total, which was asked for; not by the executor itself.
+            self._context.schedulerBackend().decommissionExecutor(one, why, False, False)
 
     def _kill(self, ids: Iterable[str]) -> None:
         chosen = list(ids)

@@ -1,7 +1,8 @@
 """The files of one deployment: what its driver is to do, and what it leaves behind.
 
-`driver.json` (the launch file), `token`, `control.json` (where the driver listens), `progress.jsonl` (its
-events) and `ended.json` (how it ended, unless it was killed). A file is there whole or not at all.
+`driver.json` (the launch file), `token`, `control.json` (the driver listens) and `control.sock` (where),
+`progress.jsonl` (its events) and `ended.json` (how it ended, unless it was killed). A file is there whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +20,16 @@ from models import codec
 from models.ports import Plan
 
 from ..brokers import Brokers
+from .channel import HOST, Address
 
+SOCKET = "control.sock"
 TRACEBACK = "Traceback (most recent call last):"
 NAMED = re.compile(r"[\w.]*(Error|Exception|Warning|Interrupt|Failure|Exit)\b")
 LONGEST = 500  # judgement: what fits a table and a notification
 
 
 def in_short(error: BaseException) -> str:
-    """One line."""
+    """The error in one line."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Java's frames, and its own wrapping of the same error, come after the traceback.
@@ -36,7 +40,7 @@ def in_short(error: BaseException) -> str:
     return f"{kind}: {lines[0]}"[:LONGEST] if lines else kind
 
 
-How = Literal["finished", "stopped", "threw", "refused", "not ready"]
+How = Literal["finished", "stopped", "threw", "query failed", "refused", "not ready"]
 
 
 @dataclass(frozen=True)
@@ -55,17 +59,18 @@ class LaunchFile:
     slots: int | None = None
     """What the cluster offers in all, where a new application takes every free slot."""
     scale_timeout_s: float = 120.0
+    control_port: int | None = None
+    """Set in a pod: the control channel listens there, on the pod's own address (POD_IP)."""
 
     def write(self) -> Path:
-        """Where it is then."""
         path = self.folder / "driver.json"
         write_json(path, codec.to_json(self))
         return path
 
     @classmethod
-    def read(cls, path: Path) -> LaunchFile:
-        """What `write` has written."""
-        return codec.from_json(cls, json.loads(path.read_text()), folder=path.parent)
+    def read(cls, path: Path, *, folder: Path | None = None) -> LaunchFile:
+        """What `write` has written. `folder`: where the driver writes; in a pod not beside the file."""
+        return codec.from_json(cls, json.loads(path.read_text()), folder=folder or path.parent)
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,15 @@ class Ended:
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a driver can be asked."""
+    """Address of a driver's control channel."""
 
     schema: ClassVar[int] = 1
     incarnation: int
-    port: int
+    port: int | None = None
+    """On loopback, as earlier versions did; None: on the socket of its folder."""
+
+    def address(self, folder: Path) -> Address:
+        return folder / SOCKET if self.port is None else (HOST, self.port)
 
     def write(self, folder: Path) -> None:
         write_json(folder / "control.json", codec.to_json(self))
@@ -116,14 +125,22 @@ def _read(kind: type[Written], path: Path, incarnation: int) -> Written | None:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Durable when it returns; never half of it; for this user only."""
-    partial = path.with_suffix(path.suffix + ".part")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump(data, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    """As `write_text`."""
+    write_text(path, json.dumps(data))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Durable when it returns; never half of it; for this user only, also when two write at once."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -132,9 +149,9 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None when there is nothing, or nothing readable."""
+    """The JSON in a file; None where there is none, or it cannot be read."""
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None

@@ -121,11 +121,11 @@ class QueryEnds:
         self._stopping = False
 
     def started(self, query: str) -> None:
-        """It has yet to say where it is."""
+        """A query has started; its position is not known yet."""
         self._reports[query] = None
 
     def reported(self, query: str, ends: Ends) -> None:
-        """It has finished a batch with these ends; without any, it had nothing to do."""
+        """A query has finished a batch with these end offsets; none where it had nothing to do."""
         self._reports[query] = ends or self._reports.get(query) or {}
         self._report()
 
@@ -134,7 +134,7 @@ class QueryEnds:
         self._stopping = True
 
     def ended(self, query: str, *, failed: bool) -> None:
-        """It does no more in this driver."""
+        """A query has ended in this driver."""
         if not (failed or self._stopping) and query in self._reports:
             del self._reports[query]
             self._report()

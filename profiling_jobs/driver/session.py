@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import Any
 from models.errors import Misconfigured
 from models.ports import Script
 
-from .launch_file import LaunchFile
+from .launch_file import LaunchFile, write_text
 
 
 def conf(launch: LaunchFile) -> dict[str, str]:
-    """The settings that win over the program's."""
+    """The settings that override the program's. In a pod `$NAME` is filled in from its environment."""
     found = dict(launch.conf)
+    if launch.control_port is not None:
+        os.environ["RUN"] = secrets.token_hex(3)
+        found = {key: os.path.expandvars(value) for key, value in found.items()}
     if launch.plan.state_partitions is not None:
         found["spark.sql.shuffle.partitions"] = str(launch.plan.state_partitions)
     # Otherwise the number of tasks of a stateless job differs from batch to batch.
@@ -48,15 +52,13 @@ def script(launch: LaunchFile) -> Path:
 
 
 def put_in_place(launch: LaunchFile, *, attach: Callable[[Any], None], say: Callable[[str], None]) -> None:
-    """From now on every session of this process is ours as well. `attach` is given each of them."""
+    """Give every Spark session of this process our settings, from now on. `attach` is given each of them."""
     from pyspark.sql import SparkSession
 
     ours = conf(launch)
     file = launch.folder / "spark.conf"
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as lines:
-        for key, value in ours.items():
-            escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
-            lines.write(f"{key}={escaped}\n")
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in ours.items()}
+    write_text(file, "".join(f"{key}={value}\n" for key, value in escaped.items()))
     # A file, not the command line, which everybody on the machine can read. The cluster's secret is in its
     # own defaults, which a properties file would otherwise replace.
     submit = f"--load-spark-defaults --properties-file {shlex.quote(str(file))} pyspark-shell"

@@ -17,6 +17,7 @@ from models.errors import Misconfigured, Unsafe
 from models.ports import Plan
 
 from .. import triggers
+from ..brokers import addresses
 from ..plans import folder_of, within
 from .batch_files import BatchFiles
 
@@ -133,7 +134,7 @@ class Limits:
                 "{output:NAME}"
             )
         brokers = options.get("kafka.bootstrap.servers", "")
-        if set(brokers.split(",")) != set(self.bootstrap.split(",")):
+        if addresses(brokers) != addresses(self.bootstrap):
             raise Unsafe(
                 f"brokers.bootstrap: the profiling copy would write to {brokers}, it was given "
                 f"{self.bootstrap}: take them from an argument, {{brokers}}"
@@ -153,41 +154,47 @@ def install(limits: Limits) -> None:
     """Check every streaming read and write of this process from now on."""
     from pyspark.sql.streaming import readwriter
 
-    _watch_options(readwriter.DataStreamReader)
-    _watch_options(readwriter.DataStreamWriter)
+    watch_options(readwriter.DataStreamReader)
+    watch_options(readwriter.DataStreamWriter)
     _watch_functions(readwriter.DataStreamWriter)
     _check_starts(readwriter.DataStreamWriter, limits)
     _check_loads(readwriter.DataStreamReader, limits)
 
 
-def _noted(target: Any) -> dict[str, Any]:
+def noted(target: Any) -> dict[str, Any]:
+    """What the program has set of this reader or writer: `format` and `options`, with lower-case keys."""
     notes: dict[str, Any] = target.__dict__.setdefault("_headroom", {"format": None, "options": {}})
     return notes
+
+
+def spelt(options: Mapping[str, Any]) -> dict[str, str]:
+    """As they are noted, and as Spark spells their values."""
+    return {key.lower(): _text(value) for key, value in options.items()}
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _watch_options(kind: Any) -> None:
+def watch_options(kind: Any) -> None:
     """Remember what is set; Spark's own object is not asked, its inside changes with its versions."""
     of_option, of_options, of_format = kind.option, kind.options, kind.format
     of_trigger: Any = getattr(kind, "trigger", None)  # a reader has none
 
     def option(self: Any, key: str, value: Any) -> Any:
-        _noted(self)["options"][key.lower()] = _text(value)
+        noted(self)["options"][key.lower()] = _text(value)
         return of_option(self, key, value)
 
     def options(self: Any, **given: Any) -> Any:
-        _noted(self)["options"].update({key.lower(): _text(value) for key, value in given.items()})
+        noted(self)["options"].update(spelt(given))
         return of_options(self, **given)
 
     def form(self: Any, source: str) -> Any:
-        _noted(self)["format"] = source
+        noted(self)["format"] = source
         return of_format(self, source)
 
     def trigger(self: Any, **given: Any) -> Any:
-        _noted(self)["trigger"] = triggers.interval_s(str(given.get("processingTime")))
+        noted(self)["trigger"] = triggers.interval_s(str(given.get("processingTime")))
         return of_trigger(self, **given)
 
     kind.option, kind.options, kind.format = option, options, form
@@ -199,11 +206,11 @@ def _watch_functions(kind: Any) -> None:
     of_foreach, of_batch = kind.foreach, kind.foreachBatch
 
     def foreach(self: Any, f: Any) -> Any:
-        _noted(self)["function"] = "foreach"
+        noted(self)["function"] = "foreach"
         return of_foreach(self, f)
 
     def foreach_batch(self: Any, func: Any) -> Any:
-        notes = _noted(self)
+        notes = noted(self)
         notes.pop("function", None)
         if type(func) is BatchFiles:  # not one of its kind with a method of its own
             notes["format"], notes["folder"] = BATCH_FILES, func.folder
@@ -218,7 +225,7 @@ def _check_starts(kind: Any, limits: Limits) -> None:
     of_start = kind.start
 
     def start(self: Any, path: Any = None, format: Any = None, *more: Any, **options: Any) -> Any:
-        notes = _noted(self)
+        notes = noted(self)
         given = {
             **notes["options"],
             **{key.lower(): _text(value) for key, value in options.items() if key not in NAMED},
@@ -234,8 +241,8 @@ def _check_starts(kind: Any, limits: Limits) -> None:
         return of_start(self, path, format, *more, **options)
 
     def to_table(self: Any, tableName: str, *more: Any, **options: Any) -> Any:
-        notes = _noted(self)
-        given = {**notes["options"], **{key.lower(): _text(value) for key, value in options.items()}}
+        notes = noted(self)
+        given = {**notes["options"], **spelt(options)}
         limits.check_write("table", given, function=f"toTable('{tableName}')")
         return of_table(self, tableName, *more, **options)
 
@@ -250,8 +257,8 @@ def _check_loads(kind: Any, limits: Limits) -> None:
     of_load = kind.load
 
     def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
-        notes = _noted(self)
-        given = {**notes["options"], **{key.lower(): _text(value) for key, value in options.items()}}
+        notes = noted(self)
+        given = {**notes["options"], **spelt(options)}
         limits.check_read(format or notes["format"] or "parquet", given)
         return of_load(self, path, format, schema, **options)
 

@@ -16,6 +16,9 @@ from profiling_jobs.driver import before_start
 pytestmark = pytest.mark.fast
 
 
+OLDER = 'v1\n{"batchWatermarkMs":0}\n{"clicks":{"0":1}}'
+
+
 def plan(checkpoint: Path | str) -> Plan:
     return Plan("orders", "orders", "live", Function("a:b"), 1, {"events": "orders"}, {}, str(checkpoint))
 
@@ -61,27 +64,24 @@ def test_the_newest_batch_says_what_is_read(tmp_path: Path) -> None:
     assert caught.value.setting == "job.orders.checkpoint"
 
 
-@pytest.mark.parametrize("spelt", ["{}", "file:{}", "file://{}"])
-def test_it_is_found_however_it_is_spelt(tmp_path: Path, spelt: str) -> None:
-    write(tmp_path, 0, {"clicks": {"0": 1}})
+@pytest.mark.parametrize(
+    ("spelt", "folder", "text"),
+    [
+        ("{}", "", OLDER),
+        ("file:{}", "", OLDER),
+        ("file://{}", "", OLDER),
+        ("{}", "", 'v2\n{"batchWatermarkMs":0}\n0:{"clicks":{"0":1}}'),  # newer logs number their sources
+        ("{}", "late", OLDER),  # a script keeps its queries in folders of their own
+    ],
+)
+def test_it_is_found_however_it_is_spelt_and_kept(tmp_path: Path, spelt: str, folder: str, text: str) -> None:
+    if folder:
+        write(tmp_path / "main", 0, {"orders": {"0": 1}})
+        before_start.check_checkpoint(plan(tmp_path))
+    (tmp_path / folder / "offsets").mkdir(parents=True)
+    (tmp_path / folder / "offsets" / "0").write_text(text)
     with pytest.raises(Misconfigured, match="it reads clicks"):
         before_start.check_checkpoint(plan(spelt.format(tmp_path)))
-
-
-def test_so_are_the_offsets_of_newer_logs_which_number_their_sources(tmp_path: Path) -> None:
-    write(tmp_path, 0, {"clicks": {"0": 1}})
-    log = tmp_path / "offsets" / "0"
-    log.write_text('v2\n{"batchWatermarkMs":0}\n0:{"clicks":{"0":1}}')
-    with pytest.raises(Misconfigured, match="it reads clicks"):
-        before_start.check_checkpoint(plan(tmp_path))
-
-
-def test_so_are_those_of_a_script_that_keeps_its_queries_in_folders_of_their_own(tmp_path: Path) -> None:
-    write(tmp_path / "main", 0, {"orders": {"0": 1}})
-    before_start.check_checkpoint(plan(tmp_path))
-    write(tmp_path / "late", 0, {"clicks": {"0": 1}})
-    with pytest.raises(Misconfigured, match="it reads clicks"):
-        before_start.check_checkpoint(plan(tmp_path))
 
 
 def test_what_was_cut_off_leaves_the_batch_before_to_say_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from models.errors import Misconfigured, NotReady
+from profiling_jobs.driver import executors as driver_executors
 from profiling_jobs.driver.executors import Executors
 
 
@@ -37,7 +38,9 @@ class Cluster:
         self.applicationId = "app-1"
         self._jsc = self._jvm = self
         self.java = self.util = self.scala = self.collection = self.immutable = self.jdk = self.javaapi = self
-        self.CollectionConverters = self
+        self.CollectionConverters = self.org = self.apache = self.spark = self.scheduler = self
+        self.busy = False
+        """Executors do not leave while they have a task in hand."""
 
     def sc(self) -> Cluster:
         return self
@@ -83,6 +86,19 @@ class Cluster:
         self.calls.append(("kill", *ids))
         self.alive = [one for one in self.alive if one not in ids]
 
+    class Option:
+        empty = staticmethod(lambda: None)
+
+    def ExecutorDecommissionInfo(self, message: str, host: None) -> str:
+        return message
+
+    def decommissionExecutor(self, one: str, info: str, adjust: bool, by_itself: bool) -> bool:
+        assert (adjust, by_itself) == (False, False)
+        self.calls.append(("decommission", one))
+        if not self.busy:
+            self.alive.remove(one)
+        return True
+
     def doKillExecutors(self, ids: Sequence) -> None:
         self.calls.append(("end", *ids))
         self.alive = [one for one in self.alive if one not in ids]
@@ -105,10 +121,29 @@ def test_growing_and_shrinking_ends_the_newest_and_never_the_wrong_number() -> N
     assert executors.ids() == ("0", "12", "13", "14")
     executors.settle(2, timeout_s=5)
     assert executors.ids() == ("0", "12"), "numbers are compared as numbers"
-    assert cluster.calls[-2:] == [("request", 2), ("kill", "13", "14")]
+    assert cluster.calls[-3:] == [("request", 2), ("decommission", "13"), ("decommission", "14")]
     cluster.alive.remove("0")
     executors.settle(2, timeout_s=5)
     assert executors.ids() == ("12", "15"), "a lost one is replaced after shrinking, too"
+
+
+def test_an_executor_that_does_not_finish_its_task_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_executors, "LEAVE_S", 0.2)
+    cluster = Cluster(slots=3)
+    executors = Executors(cluster, slots=3)
+    executors.claim(3)
+    cluster.busy = True
+    executors.settle(2, timeout_s=5)
+    assert cluster.calls[-3:] == [("request", 2), ("decommission", "2"), ("kill", "2")]
+
+
+def test_a_short_time_limit_leaves_time_to_kill_what_does_not_go() -> None:
+    cluster = Cluster(slots=3)
+    executors = Executors(cluster, slots=3)
+    executors.claim(3)
+    cluster.busy = True
+    executors.settle(2, timeout_s=1.0)
+    assert executors.ids() == ("0", "1")
 
 
 def test_what_is_missing_is_said_and_the_total_of_before_asked_for_again() -> None:
@@ -144,7 +179,7 @@ def settling(executors: Executors, count: int, *, timeout_s: float) -> threading
 def test_one_change_at_a_time() -> None:
     executors = Executors(Cluster(slots=2))
     executors.claim(1)
-    first = settling(executors, 5, timeout_s=2.0)
+    first = settling(executors, 5, timeout_s=0.5)
     with pytest.raises(NotReady, match="the change to 5 executors is not over yet"):
         executors.settle(1, timeout_s=0.2)
     first.join()

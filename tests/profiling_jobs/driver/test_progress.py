@@ -9,7 +9,7 @@ from types import SimpleNamespace as Event
 import pytest
 
 from profiling_jobs.driver import progress
-from profiling_jobs.driver.progress import QueryEnds
+from profiling_jobs.driver.progress import Ends, QueryEnds
 
 pytestmark = pytest.mark.fast
 
@@ -93,3 +93,62 @@ def test_what_the_slowest_query_of_a_script_has_done_is_handed_on(tmp_path: Path
         *["progress"] * 2,
         "ended",
     ]
+
+
+# How far a script of several queries has come
+
+
+TOPIC = ("orders", 0)
+
+
+class Group(list[int | dict[tuple[str, int], int]]):
+    """What the consumer group is given; of one partition its end alone."""
+
+    def give(self, ends: Ends) -> None:
+        self.append(ends[TOPIC] if set(ends) == {TOPIC} else dict(ends))
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+@pytest.fixture
+def ends(group: Group) -> QueryEnds:
+    return QueryEnds(group.give)
+
+
+@pytest.mark.parametrize(
+    ("story", "events", "told"),
+    [
+        ("one query tells of every batch", "a; a 10; a; a 20; a 20; a 30", [10, 20, 30]),
+        ("of two queries the slower one counts", "a; b; a 10; b 7; a 11; b 8; a 12; b 9", [7, 8, 9]),
+        ("nothing is told before all have said where they are", "a; b; a 10", []),
+        ("one with nothing to do does not keep the others from telling", "a; b; a 10; b -", [10]),
+        ("one that came to its end holds nobody up", "b 4; a 10; b ended", [4, 10]),
+        ("one that failed stands where it was", "b 4; a 10; b failed; a 20; b; a 30", [4]),
+        ("until it is started again", "b 4; a 10; b failed; a 20; b; a 30; b 15", [4, 15]),
+        ("stopped one by one they have not come further", "b 4; a 10; stopping; b ended; a 12; a ended", [4]),
+    ],
+)
+def test_the_group_is_told_how_far_all_queries_are(
+    ends: QueryEnds, group: Group, story: str, events: str, told: list[int]
+) -> None:
+    """An event is a query that starts, or that reports its end offset or none, or how it ended."""
+    for event in events.split("; "):
+        query, _, what = event.partition(" ")
+        if query == "stopping":
+            ends.stopping()
+        elif what in ("ended", "failed"):
+            ends.ended(query, failed=what == "failed")
+        elif what:
+            ends.reported(query, {} if what == "-" else {TOPIC: int(what)})
+        else:
+            ends.started(query)
+    assert group == told
+
+
+def test_each_partition_counts_for_those_who_read_it(ends: QueryEnds, group: Group) -> None:
+    ends.reported("a", {TOPIC: 5, ("clicks", 0): 9})
+    ends.reported("b", {TOPIC: 3, ("users", 0): 1})
+    assert group[-1] == {TOPIC: 3, ("clicks", 0): 9, ("users", 0): 1}

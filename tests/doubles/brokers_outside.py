@@ -1,0 +1,59 @@
+"""What happens to a broker from outside: records arrive and expire, time passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from models.simulation.cluster import Cluster
+from profiling_jobs.brokers import Brokers
+
+PRODUCED_S = 30.0
+
+
+class TwinOutside:
+    """Everything is computed; time is stepped."""
+
+    cluster: Cluster
+
+    def now_s(self) -> float:
+        return self.cluster.now_s
+
+    def pass_time(self, seconds: float) -> None:
+        self.cluster.advance(seconds)
+
+    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
+        """Partition -> so many records, there when it returns."""
+        self.cluster.topics.produce(topic, counts, at_s=self.now_s())
+
+    def expire(self, topic: str, before: Mapping[int, int]) -> None:
+        self.cluster.topics.expire(topic, before, at_s=self.now_s())
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self.cluster.topics.grow(topic, partitions, at_s=self.now_s())
+
+
+class KafkaOutside:
+    """Real brokers and real time."""
+
+    brokers: Brokers
+
+    def now_s(self) -> float:
+        return time.time()
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
+        from kafka import KafkaProducer
+
+        with KafkaProducer(**self.brokers.client()) as producer:  # one that knows all partitions
+            sent = [producer.send(topic, b"x", partition=p) for p, n in counts.items() for _ in range(n)]
+            for one in sent:
+                one.get(timeout=PRODUCED_S)
+
+    def expire(self, topic: str, before: Mapping[int, int]) -> None:
+        from kafka import KafkaAdminClient, TopicPartition
+
+        with KafkaAdminClient(**self.brokers.client()) as admin:
+            admin.delete_records({TopicPartition(topic, part): offset for part, offset in before.items()})
