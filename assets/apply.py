@@ -5,7 +5,7 @@ import dagster as dg
 from models.quantities import executors
 from profiling_jobs.orders import Server
 
-from .metadata import figures, of_query, plain, sentence
+from .metadata import figures, of_query, sentence
 from .orders import dagster_failures, ordered
 from .partitions import JOBS
 
@@ -41,7 +41,7 @@ def scale_out(context: dg.AssetExecutionContext, server: dg.ResourceParam[Server
     now = said["to"] if said.get("did") == "scaled" else evaluation.get("scale_out")
     return dg.MaterializeResult(
         metadata={
-            **plain(said),
+            **{name: value for name, value in said.items() if value is not None},
             **of_query(evaluation),
             **figures(scale_out=now, epoch=evaluation.get("epoch")),
         }

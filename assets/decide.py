@@ -9,7 +9,7 @@ from models.ports import Store
 from profiling_jobs.orders import Json, Server
 
 from . import plots
-from .metadata import Shown, number, of_evaluation, of_input, of_query, picture
+from .metadata import Shown, number, of_evaluation, of_input, of_query, picture, table
 from .orders import dagster_failures
 from .partitions import JOBS
 
@@ -36,7 +36,7 @@ def decision(
     with dagster_failures():
         evaluation = server.evaluate(job)
     metadata = of_evaluation(evaluation)
-    metadata["sizes"] = dg.MetadataValue.md(table(evaluation))
+    metadata["sizes"] = dg.MetadataValue.md(sizes(evaluation))
     known = [each for _, each in store.evaluations(job, limit=SHOWN)]
     metadata |= drawn(known)
     metadata["timeline"] = picture(plots.timeline(known, job=job), f"the decisions of {job}")
@@ -76,30 +76,30 @@ def observations(evaluation: Json, *, before: Sequence[Json] = ()) -> list[dg.As
     ]
 
 
-def table(evaluation: Json) -> str:
+def sizes(evaluation: Json) -> str:
     """Every size with its verdict, as Markdown."""
     decision = evaluation.get("decision")
     if not isinstance(decision, Mapping) or "verdicts" not in decision:
         why = decision.get("unknown", "") if isinstance(decision, Mapping) else ""
         return f"No size was judged: {why}"
     sure = f"{100 * evaluation['promise']['confidence']:g} %"
-    lines = [
-        f"| executors | verdict | capacity, records/s | {sure} recover within, s | in time | why not |",
-        "|---:|---|---|---:|---:|---|",
-    ]
+    rows = []
     for one in decision["verdicts"]:
         mark = " **←**" if one["scale_out"] == decision.get("scale_out") else ""
-        excuses = "; ".join(str(each["sentence"]) for each in one.get("excuses") or ())
-        cells = (
-            f"{one['scale_out']}{mark}",
-            one["status"],
-            _span(one.get("capacity")),
-            _promised(one.get("recovery_s")),
-            _share(one.get("probability")),
-            excuses.replace("|", "/"),
+        taken, share = one.get("recovery_s"), number(one.get("probability"))
+        promised = number(taken.get("promised")) if isinstance(taken, Mapping) else None
+        rows.append(
+            (
+                f"{one['scale_out']}{mark}",
+                one["status"],
+                _span(one.get("capacity")),
+                "–" if promised is None else f"{promised:,.1f}",
+                "–" if share is None else f"{share:.1%}",
+                "; ".join(str(each["sentence"]) for each in one.get("excuses") or ()),
+            )
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    header = f"executors: | verdict | capacity, records/s | {sure} recover within, s: | in time: | why not"
+    return table(header, rows)
 
 
 def _span(interval: Any) -> str:
@@ -108,12 +108,3 @@ def _span(interval: Any) -> str:
     low, mid, high = (interval.get(name) for name in ("low", "mid", "high"))
     ends = "" if low is None or high is None else f" ({low:,.0f}–{high:,.0f})"
     return f"{mid:,.0f}{ends}"
-
-
-def _promised(taken: Any) -> str:
-    found = number(taken.get("promised")) if isinstance(taken, Mapping) else None
-    return "–" if found is None else f"{found:,.1f}"
-
-
-def _share(probability: Any) -> str:
-    return f"{probability:.1%}" if isinstance(probability, int | float) else "–"

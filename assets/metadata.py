@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -112,12 +112,10 @@ def labelled(values: Mapping[str, Any]) -> Shown:
                 found[name] = picture(value, name)
         elif isinstance(value, Unknown):
             found[name] = dg.MetadataValue.text(f"unknown: {value.reason}")
-        elif isinstance(value, bool):
-            found |= figures(**{name: int(value)})
         elif isinstance(value, str):
-            found |= {name: dg.MetadataValue.url(value) if "://" in value else dg.MetadataValue.text(value)}
+            found[name] = dg.MetadataValue.url(value) if "://" in value else dg.MetadataValue.text(value)
         else:
-            found |= figures(**{name: value})
+            found |= figures(**{name: int(value) if isinstance(value, bool) else value})
     return found
 
 
@@ -138,7 +136,7 @@ def number(value: Any) -> float | None:
 
 
 def figures(**named: Any) -> Shown:
-    """Those that are known, to six digits; whole numbers stay whole."""
+    """The known values, to six digits; whole numbers stay whole."""
     found: Shown = {}
     for name, value in named.items():
         plotted = number(value)
@@ -152,28 +150,18 @@ def figures(**named: Any) -> Shown:
     return found
 
 
-def plain(data: Json) -> Shown:
-    """A result with its own names: numbers, sentences, and the rest as JSON."""
-    found: Shown = {}
-    for name, value in data.items():
-        if value is None or name == "schema":
-            continue
-        if isinstance(value, bool):
-            found[name] = dg.MetadataValue.bool(value)
-        elif isinstance(value, int | float):
-            found.update(figures(**{name: value}))
-        elif isinstance(value, str):
-            found[name] = dg.MetadataValue.text(value)
-        elif isinstance(value, Mapping) and set(value) == {"unknown"}:
-            found[name] = dg.MetadataValue.text(f"unknown: {value['unknown']}")
-        else:
-            found[name] = dg.MetadataValue.json(value if isinstance(value, Mapping) else {"all": list(value)})
-    return found
-
-
 def picture(png: bytes, what: str) -> dg.MetadataValue:
     """A PNG that the page shows."""
     return dg.MetadataValue.md(f"![{what}](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def table(header: str, rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown. `header`: names of columns between `|`; those that end with `:` hold numbers."""
+    names = [name.strip() for name in header.split("|")]
+    rules = ["---:" if name.endswith(":") else "---" for name in names]
+    lines = [[name.removesuffix(":") for name in names], rules]
+    lines += [[cell.replace("|", "/") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 # ------------------------------------------------------------------------------------------ evaluations
@@ -182,7 +170,8 @@ def picture(png: bytes, what: str) -> dg.MetadataValue:
 def of_evaluation(evaluation: Json) -> Shown:
     """Metadata of an evaluation, a point on the timelines of `decision`."""
     decision = _known(evaluation.get("decision"))
-    chosen = _chosen(decision)
+    size = decision.get("scale_out")
+    chosen: Json = next((one for one in decision.get("verdicts") or () if one["scale_out"] == size), {})
     recovery = _known(chosen.get("recovery_s"))
     capacity = _known(_known(evaluation.get("capacity")).get("used"))
     seen = _known(evaluation.get("observation"))
@@ -192,7 +181,7 @@ def of_evaluation(evaluation: Json) -> Shown:
     shown: Shown = {"said": dg.MetadataValue.text(sentence(evaluation))}
     shown |= figures(
         scale_out=evaluation.get("scale_out"),
-        recommended_scale_out=decision.get("scale_out"),
+        recommended_scale_out=size,
         smallest_scale_out=decision.get("smallest"),
         recovery_s=recovery.get("mid"),
         recovery_promised_s=recovery.get("promised"),
@@ -245,13 +234,6 @@ def _models(evaluation: Json) -> str:
             for kind, version in sorted((evaluation.get("models") or {}).items())
         )
         or "none"
-    )
-
-
-def _chosen(decision: Json) -> Json:
-    """What was found of the recommended size."""
-    return next(
-        (one for one in decision.get("verdicts") or () if one["scale_out"] == decision.get("scale_out")), {}
     )
 
 

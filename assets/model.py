@@ -1,30 +1,31 @@
 """Stage 3, model: the load to come, capacity, latency and downtime.
 
-Each asset fits one model from everything that is known, checks it, and registers it; it is in charge only if
-no check failed, and provisional if a check had too little data.
+Each asset fits one model from everything that is known, checks it (profiling_jobs/training/checks.py), and
+registers it; it is in charge only if no check failed, and provisional if a check had too little data. All
+checks are blocking: one that fails ends the run. One that had too little data is not evaluated: Dagster shows
+it as skipped, and the asset's metadata `checks` says what to measure.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import dagster as dg
 
 from models.downtime import DowntimeModel
-from models.errors import HeadroomError, NotReady
 from models.latency import LatencyModel
 from models.ports import Store
 from models.quantities import Unknown
 from models.workload import Forecaster
 from profiling_jobs.explain import recovery_outlook
 from profiling_jobs.training import fitting
-from profiling_jobs.training.checks import TOO_LITTLE, Drilled, Evidence, against_drills, failed
-from profiling_jobs.training.model_documents import Document, model_name, rebuilt
+from profiling_jobs.training.champions import Document, model_name, rebuilt
+from profiling_jobs.training.checks import CHECKS, TOO_LITTLE, CheckResult, Evidence, drilled, failed
 from profiling_jobs.training.promoting import Made, TrainingContext, refit
 from profiling_jobs.training.training_data import Purpose
 
-from . import checks, plots
-from .metadata import labelled
+from . import plots
+from .metadata import figures, labelled, table
+from .orders import dagster_failures
 from .partitions import JOBS, ByJob
 
 GROUP = "model"
@@ -54,6 +55,52 @@ class Modelling(Protocol):
         """Where MLflow shows this version."""
 
 
+ABOUT_CHECKS = {
+    "enough_points": "Enough was measured for a model.",
+    "held_out_error": "Values that were left out are predicted well.",
+    "abnormal_found": "Abnormal latencies are still called abnormal when they are left out.",
+    "interval_coverage": "The 90 % intervals hold what was left out as often as they should.",
+    "not_worse_than_naive": "The forecast is no worse than the better naive one, on the newest horizons.",
+    "monotone": "More executors never sustain less, and latency never falls as the load grows.",
+    "comes_back": "The job comes back from the failures that are promised.",
+    "agrees_with_live": "The live job still shows the capacities that were profiled.",
+    "agrees_with_drills": "The last drills recovered as a model without them predicts.",
+}
+
+
+def check_specs(kind: str) -> list[dg.AssetCheckSpec]:
+    """The checks of `KIND_model`."""
+    return [
+        dg.AssetCheckSpec(name, asset=f"{kind}_model", description=ABOUT_CHECKS[name], blocking=True)
+        for name in CHECKS[kind]
+    ]
+
+
+def check_results(results: Sequence[CheckResult], *, job: str) -> list[dg.AssetCheckResult]:
+    """The results of the checks that had enough data.
+
+    Dagster knows only passed and failed: a warning has passed, and its description begins with `warned`.
+    """
+    return [
+        dg.AssetCheckResult(
+            check_name=one.name,
+            passed=one.outcome != "failed",
+            description=f"{job}: {one.outcome}: {one.said}",
+            metadata={"job": dg.MetadataValue.text(job), **figures(value=one.value, bound=one.bound)},
+        )
+        for one in results
+        if one.outcome != TOO_LITTLE
+    ]
+
+
+def checks_table(results: Sequence[CheckResult]) -> str:
+    """All results as Markdown."""
+    return table(
+        "check | outcome | found | to make it firm",
+        [(one.name.replace("_", " "), f"**{one.outcome}**", one.said, one.needs) for one in results],
+    )
+
+
 def _model(
     kind: str, *, deps: Sequence[dg.AssetDep | str], when: Any, description: str
 ) -> dg.AssetsDefinition:
@@ -68,7 +115,7 @@ def _model(
     )
 
     # can_subset: neither the asset nor one of its checks has to come out of a run.
-    @dg.multi_asset(name=f"{kind}_model", specs=[spec], check_specs=checks.specs(kind), can_subset=True)
+    @dg.multi_asset(name=f"{kind}_model", specs=[spec], check_specs=check_specs(kind), can_subset=True)
     def model(
         context: dg.AssetExecutionContext,
         store: dg.ResourceParam[Store],
@@ -120,11 +167,9 @@ def fitted(
             "the checks run when the model is fitted: materialize the asset", allow_retries=False
         )
     job, name = context.partition_key, f"{kind}_model"
-    try:
+    with dagster_failures():
         purpose = modelling.purpose(job, store)
         made = refit(kind, purpose, modelling.context(store), draw=DRAWN[kind], run_id=context.run.run_id)
-    except HeadroomError as error:
-        raise dg.Failure(description=str(error), allow_retries=isinstance(error, NotReady)) from error
     (context.log.info if made.promoted else context.log.warning)(made.said)
     if isinstance(made.document, Unknown):
         optional = kind == "latency" and purpose.latency_bound_ms is None
@@ -144,8 +189,8 @@ def fitted(
         "mlflow": modelling.page(model_name(job, kind), made.version or 0),
         **_drills_and_downtimes(made, made.document),
     }
-    metadata = labelled(values) | {"checks": dg.MetadataValue.md(checks.table(made.checks))}
-    return dg.MaterializeResult(name, metadata=metadata, check_results=checks.evaluated(made.checks, job=job))
+    metadata = labelled(values) | {"checks": dg.MetadataValue.md(checks_table(made.checks))}
+    return dg.MaterializeResult(name, metadata=metadata, check_results=check_results(made.checks, job=job))
 
 
 def _drills_and_downtimes(made: Made, document: Document) -> dict[str, Any]:
@@ -153,6 +198,7 @@ def _drills_and_downtimes(made: Made, document: Document) -> dict[str, Any]:
     if made.kind not in ("capacity", "recovery"):
         return {}
     purpose, found = made.evidence.purpose, drilled(document, made.evidence)
+    found = () if isinstance(found, Unknown) else found
     values: dict[str, Any] = {"drills": len(found)}
     if found:
         values["drill_error"] = sum(one.error for one in found) / len(found)
@@ -161,15 +207,6 @@ def _drills_and_downtimes(made: Made, document: Document) -> dict[str, Any]:
     if isinstance(model, DowntimeModel):
         values["downtime_picture"] = plots.downtime(model, job=made.job, kinds=purpose.failure_kinds)
     return values
-
-
-def drilled(document: Document, evidence: Evidence) -> tuple[Drilled, ...]:
-    """The last drills beside what this document predicts of them."""
-    capacity, engine = evidence.of_document(document)
-    if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
-        return ()
-    since_s = document["figures"].get("slower_since_s", -math.inf)
-    return against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
 
 
 # ------------------------------------------------------------------- the plot that is registered with a model
@@ -205,25 +242,12 @@ def draw_recovery(document: Document, evidence: Evidence) -> bytes:
     model, purpose = rebuilt(document, kind="recovery"), evidence.purpose
     if not isinstance(model, DowntimeModel):
         return b""
-    load = recovery_outlook.rate_rps(evidence.forecaster, evidence.capacity, purpose.candidates)
-    found = (
-        load
-        if isinstance(load, Unknown)
-        else recovery_outlook.recoveries(
-            purpose.failure_kinds,
-            purpose.candidates,
-            capacity=evidence.capacity,
-            engine=evidence.engine,
-            downtime=model,
-            load_rps=load,
-            target_s=purpose.target_s,
-            promised=purpose.confidence,
-        )
-    )
-    if isinstance(found, Unknown) or isinstance(load, Unknown):
+    found = recovery_outlook.predicted(model, evidence)
+    if isinstance(found, Unknown):
         return plots.downtime(model, job=purpose.job, kinds=purpose.failure_kinds)
+    load, recoveries = found
     return plots.recovery(
-        found, job=purpose.job, target_s=purpose.target_s, promised=purpose.confidence, rate_rps=load
+        recoveries, job=purpose.job, target_s=purpose.target_s, promised=purpose.confidence, rate_rps=load
     )
 
 

@@ -108,7 +108,6 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
         current_time: datetime | None = None,
         dynamic_partitions_store: DynamicPartitionsStore | None = None,
     ) -> PartitionsSubset:
-        """What is downstream of these."""
         with partition_loading_context(current_time, dynamic_partitions_store):
             return _matching(upstream_partitions_subset, downstream_partitions_def)
 
@@ -120,7 +119,6 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
         current_time: datetime | None = None,
         dynamic_partitions_store: DynamicPartitionsStore | None = None,
     ) -> UpstreamPartitionsResult:
-        """What is upstream of these."""
         with partition_loading_context(current_time, dynamic_partitions_store):
             return UpstreamPartitionsResult(
                 partitions_subset=_matching(downstream_partitions_subset, upstream_partitions_def),
@@ -129,7 +127,6 @@ class ByJob(dg.PartitionMapping, NamedTuple("_ByJob", [])):
 
     @property
     def description(self) -> str:
-        """As the UI shows it."""
         return "every point whose key begins with the job's name"
 
 

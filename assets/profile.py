@@ -9,7 +9,7 @@ from pydantic import Field
 from models.quantities import FAILURE_KINDS, Misuse
 from profiling_jobs.orders import Json, Server
 
-from .metadata import Shown, figures
+from .metadata import Shown, figures, table
 from .orders import ordered
 from .partitions import JOBS, KEY, POINTS, ByJob, Point, of_fact
 
@@ -55,7 +55,7 @@ class Drills(dg.Config):
         default=False, description="On the live job itself; refused unless its allow_live_drills is true."
     )
     by_itself: bool = Field(
-        default=False, description="Nobody has asked for it just now: refused in a blackout, also on a copy."
+        default=False, description="Ordered by a schedule: refused in a blackout, also on a copy."
     )
 
 
@@ -92,27 +92,24 @@ def of_drills(drills: Sequence[Json], *, kept: bool) -> Shown:
             mean_prediction_error=sum(errors) / len(errors) if errors else None,
         ),
         "kept": dg.MetadataValue.bool(kept),
-        "each": dg.MetadataValue.md(table(drills)),
+        "each": dg.MetadataValue.md(drills_table(drills)),
     }
 
 
-def table(drills: Sequence[Json]) -> str:
+def drills_table(drills: Sequence[Json]) -> str:
     """Each drill, as Markdown."""
-    lines = [
-        "| failure | executors | records/s | down, s | recovered after, s | predicted, s |",
-        "|---|---:|---:|---:|---:|---|",
-    ]
+    rows = []
     for one in drills:
-        head = f"| {one['kind']} | {one['scale_out']} | {_said(one.get('rate_rps'))} "
         if "invalid" in one:
-            lines.append(f"{head}| – | – | invalid: {one['invalid']} |")
-            continue
-        predicted = _predicted(one)
-        low, mid, high = (_said(predicted.get(name)) for name in ("low", "mid", "high"))
-        said = f"{mid} ({low}–{high})" if "mid" in predicted else str(predicted.get("reason", "–"))
-        recovery = "never" if one["recovery_s"] is None else _said(one["recovery_s"])
-        lines.append(f"{head}| {_said(one['downtime_s'])} | {recovery} | {said} |")
-    return "\n".join(lines)
+            measured = ("–", "–", f"invalid: {one['invalid']}")
+        else:
+            predicted = _predicted(one)
+            low, mid, high = (_said(predicted.get(name)) for name in ("low", "mid", "high"))
+            said = f"{mid} ({low}–{high})" if "mid" in predicted else str(predicted.get("reason", "–"))
+            recovery = "never" if one["recovery_s"] is None else _said(one["recovery_s"])
+            measured = (_said(one["downtime_s"]), recovery, said)
+        rows.append((one["kind"], str(one["scale_out"]), _said(one.get("rate_rps")), *measured))
+    return table("failure | executors: | records/s: | down, s: | recovered after, s: | predicted, s", rows)
 
 
 def _predicted(drill: Json) -> Json:

@@ -32,7 +32,11 @@ input_topics = dg.AssetSpec(
 class Recording(dg.Config):
     """Length and size of a recording."""
 
-    seconds: float = Field(default=300.0, gt=0.0, description="How long the live input is copied.")
+    seconds: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="How long the live input is copied: two minutes, or the job's longest window if longer.",
+    )
     max_bytes: int | None = Field(
         default=None, gt=0, description="Where the recording of a topic ends before its time, on the disk."
     )

@@ -56,7 +56,7 @@ class Apply(Details):
 class Record(Details):
     """Record the live input."""
 
-    seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     max_bytes: Count | None = None
 
 
@@ -103,13 +103,13 @@ class ServerBusy(NotReady):
 
 
 class Server(Protocol):
-    """What the server does for its clients.
+    """Protocol of the server.
 
     A job that is not in headroom.toml is Misconfigured, except for the order to stop one that was launched.
     """
 
     def evaluate(self, job: str) -> Json:
-        """The evaluation of this interval, made now or before: `control_loop.evaluation_record`."""
+        """The evaluation of this interval, made now or before: `control_loop.memory`."""
 
     def begin(self, what: str, job: str, /, **details: Any) -> str:
         """Give an order of `ORDERS`; its id. NotReady while another order is in its way."""

@@ -33,7 +33,7 @@ class Periodic:
     ) -> None:
         self._work, self._every_s, self._name = work, every_s, name
         self._clock, self._taking_part = clock, taking_part
-        self._closing = threading.Event()
+        self._begun, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
@@ -43,9 +43,11 @@ class Periodic:
     def start(self) -> None:
         """The first call is at once."""
         if self._thread is None:
+            self._begun.clear()
             self._closing.clear()
             self._thread = threading.Thread(target=self._run, name=f"headroom-{self._name}", daemon=True)
             self._thread.start()
+            self._begun.wait()  # before simulated time goes on without it
 
     def close(self) -> None:
         """No call after the one in hand, which is waited for."""
@@ -66,6 +68,7 @@ class Periodic:
     def _run(self) -> None:
         now_s = time.monotonic if self._clock is None else self._clock.now_s
         with self._taking_part():
+            self._begun.set()
             while not self._closing.is_set():
                 began_s = now_s()
                 self._work()

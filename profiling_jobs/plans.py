@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from models.errors import Misconfigured, Unsafe
 from models.ports import Function, Plan, Query, Script
@@ -84,6 +84,27 @@ def apart(copy: Query, live: Query) -> None:
             f"{key}: the profiling copy {copy.name} would commit to {live.group}, the consumer group of the "
             f"live job {live.name}: give the copy another name"
         )
+
+
+def check_neighbours(plan: Plan, others: Iterable[tuple[Plan, bool]]) -> None:
+    """Refuse a plan that would get in the way of another deployment: its plan, and whether it runs."""
+    for other, runs in others:
+        if other.name == plan.name:
+            continue
+        apart(plan, other)
+        apart(other, plan)
+        if not overlaps(plan.checkpoint, other.checkpoint):
+            continue
+        if runs:
+            raise Unsafe(
+                f"job.{plan.job}.checkpoint: {plan.checkpoint} is in use by {other.name}: two queries "
+                "would destroy it; give each its own"
+            )
+        if other.job != plan.job:
+            raise Misconfigured(
+                f"job.{plan.job}.checkpoint",
+                f"{plan.checkpoint} belongs to another query, job '{other.job}': name a new folder",
+            )
 
 
 def overlaps(one: str, other: str) -> bool:

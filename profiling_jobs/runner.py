@@ -1,16 +1,17 @@
 """The driver: runs a user's program as a job that can be watched, rescaled and stopped between batches.
 
-`python -m profiling_jobs.runner DEPLOYMENT/driver.json` runs the program in its own interpreter: a script
-with runpy, unchanged, or a function `build(spark, topics)`. Before that our Spark settings are put where the
-program's own `SparkSession.builder.getOrCreate()` finds them, and every streaming read and write is checked.
-With the session it asks for the executors and listens to the batches. The control channel answers all the
-while. How it ended is written last; a driver that was killed leaves nothing.
+`python -m profiling_jobs.runner DEPLOYMENT/driver.json [FOLDER]` runs the program in its own interpreter: a
+script with runpy, unchanged, or a function `build(spark, topics)`. Before that our Spark settings are put
+where the program's own `SparkSession.builder.getOrCreate()` finds them, and every streaming read and write is
+checked. With the session it asks for the executors and listens to the batches. The control channel answers
+all the while. How it ended is written last; a driver that was killed leaves nothing.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import importlib
+import json
 import os
 import runpy
 import signal
@@ -18,21 +19,25 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from models import codec
 from models.errors import HeadroomError, Misconfigured, NotReady
 from models.ports import Function, Script
 
 from . import plans
-from .driver import before_start, progress, session, sink_guard, stopping
-from .driver.channel import ControlServer
+from .driver import before_start, kafka_login, older_pods, progress, session, sink_guard, stopping
+from .driver.channel import Address, ControlServer
 from .driver.executors import Executors
-from .driver.launch_file import Ended, LaunchFile, Listening, in_short
+from .driver.launch_file import SOCKET, Ended, How, LaunchFile, Listening, in_short
 from .driver.progress import QueryEnds
 from .telemetry.offsets import GroupCommits
 from .topics import Topics
 
+LAST_WORDS = Path("/dev/termination-log")
+"""Kubernetes keeps what a container writes there."""
 ANSWER_S = 0.5  # judgement: the answer to the call that stops us must get out
 LEAVE_S = 10.0  # judgement: how long a script may go on after its queries were stopped
 STOP_S = 60.0  # judgement: a batch that takes longer is cut short
@@ -61,7 +66,6 @@ class Driver:
     # ------------------------------------------------------------------ the control channel's three calls
 
     def status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What runs, of what size."""
         known: dict[str, Any] = {
             "incarnation": self.launch.incarnation,
             "batches": self._batches,
@@ -86,7 +90,6 @@ class Driver:
         }
 
     def scale(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The live path."""
         executors = self._executors
         if executors is None:
             raise NotReady("the driver has no Spark session yet: try again")
@@ -106,10 +109,15 @@ class Driver:
         threading.Thread(target=self._leave_soon, name="headroom-leave", daemon=True).start()
         return {"stopped": self._stopped}
 
+    def end_soon(self, number: int, frame: Any) -> None:
+        """SIGTERM to the pod: end between two batches, as far as the time it is given allows."""
+        if self._spark is None:
+            self._finish(self._ended("stopped", "before its query had started"))
+        threading.Thread(target=self.stop_between_batches, args=({},), name="headroom-stop").start()
+
     # ------------------------------------------------------------------------------------------- the run
 
     def run(self) -> Ended:
-        """Run the program until it and its queries have ended."""
         ended = self._run()
         if not self._stop_asked:
             return ended
@@ -131,14 +139,17 @@ class Driver:
             if exit.code not in (None, 0):
                 return self._ended("threw", self._why(f"the script left with {exit.code!r}"))
         except BaseException as error:  # noqa: BLE001 - anything that a program throws is its end
-            return self._ended("threw", self._why(in_short(error)))
+            return self._ended(_how(error), self._why(in_short(error)))
         return self._ended("finished", "the program came to its end")
 
     def _prepare(self) -> None:
+        if self.launch.control_port is not None:
+            older_pods.await_end(os.environ["DRIVER_PODS"], os.environ["POD_NAME"], say=say)
         before_start.check_topics(self._plan, self.launch.brokers)
         before_start.check_checkpoint(self._plan)
         scratch = str(self.launch.folder / "scratch")
         sink_guard.install(sink_guard.Limits(self._plan, self.launch.brokers.bootstrap, scratch))
+        kafka_login.install(self.launch.brokers)
         if self._plan.role == "profile":
             self._guard = sink_guard.described(self._plan)
             say(f"profiling copy {self._plan.name}: {self._guard}")
@@ -210,13 +221,16 @@ class Driver:
         time.sleep(LEAVE_S)
         self._finish(self._ended("stopped", str(self._stopped)))
 
-    def _ended(self, how: Any, reason: str) -> Ended:
+    def _ended(self, how: How, reason: str) -> Ended:
         return Ended(self.launch.incarnation, how, reason, self._batches)
 
     def _finish(self, ended: Ended) -> None:
-        """Write the end down and go, also when threads of the program are left."""
+        """Record how the run ended, and exit, also when threads of the program are left."""
         self._group.close(timeout_s=COMMIT_S)
         ended.write(self.launch.folder)
+        if self.launch.control_port is not None:
+            with suppress(OSError):
+                LAST_WORDS.write_text(json.dumps(codec.to_json(ended)))
         say(f"{ended.how}: {ended.reason}")
         sys.stdout.flush()
         os._exit(0 if ended.how in ("finished", "stopped") else 1)
@@ -227,25 +241,38 @@ class Driver:
         return f"job.{self._plan.job}.{setting}: the job failed {when}: {problem}"
 
 
+def _how(error: BaseException) -> How:
+    """Whether the program threw by itself, or one of its queries failed under it."""
+    from pyspark.errors import StreamingQueryException
+
+    return "query failed" if isinstance(error, StreamingQueryException) else "threw"
+
+
 def say(text: str) -> None:
-    """Into the driver's log."""
+    """Write a line into the driver's log."""
     sys.stderr.write(f"headroom: {text}\n")
     sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> None:
-    """Run what the launch say."""
+    """Run the launch file that is named."""
     faulthandler.register(signal.SIGUSR1)  # writes to the log where it hangs
-    launch = LaunchFile.read(Path(arguments[0]))
+    path, *folder = map(Path, arguments)
+    launch = LaunchFile.read(path, folder=next(iter(folder), None))
+    launch.folder.mkdir(parents=True, exist_ok=True)
     driver = Driver(launch)
     calls = {
         "status": driver.status,
         "scale": driver.scale,
         "stop_between_batches": driver.stop_between_batches,
     }
-    server = ControlServer(calls, token=(launch.folder / "token").read_text().strip())
-    server.start()
-    Listening(launch.incarnation, server.port).write(launch.folder)
+    token = (path.parent / "token").read_text().strip()
+    address: Address = launch.folder / SOCKET
+    if launch.control_port is not None:
+        address = os.environ["POD_IP"], launch.control_port
+        signal.signal(signal.SIGTERM, driver.end_soon)
+    ControlServer(calls, token=token, address=address).start()
+    Listening(launch.incarnation, launch.control_port).write(launch.folder)
     driver._finish(driver.run())
 
 

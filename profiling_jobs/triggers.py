@@ -1,4 +1,7 @@
-"""The trigger interval of a streaming query, as its program spells it, against `trigger_s` of its job."""
+"""The trigger interval and the windows of a streaming query, as its program spells them.
+
+The interval is compared with `trigger_s` of its job.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,41 @@ def interval_s(text: str) -> float | None:
 
 def spelt_in(program: str) -> tuple[float, ...]:
     """The intervals of every `trigger(processingTime="…")` of a Python program that are spelt out there."""
-    try:
-        calls = [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError):
-        return ()
     texts = [
         word.value.value
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "trigger"
+        for call in _calls(program, "trigger")
         for word in call.keywords
         if word.arg == "processingTime" and isinstance(word.value, ast.Constant)
     ]
     found = [interval_s(text) for text in texts if isinstance(text, str)]
     return tuple(seconds for seconds in found if seconds is not None)
+
+
+def longest_window(program: str) -> tuple[float, str] | None:
+    """Seconds and time column of the longest `window("column", "…")` that is spelt out; None without one."""
+    found = []
+    for call in _calls(program, "window"):
+        column, length = [*map(_text, call.args[:2]), "", ""][:2]
+        if column and (seconds := interval_s(length)) is not None:
+            found.append((seconds, column))
+    return max(found, default=None)
+
+
+def _calls(program: str, name: str) -> list[ast.Call]:
+    """The calls of functions and methods of this name."""
+    try:
+        nodes = list(ast.walk(ast.parse(program)))
+    except (SyntaxError, ValueError):
+        return []
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return [one for one in calls if getattr(one.func, "attr", getattr(one.func, "id", "")) == name]
+
+
+def _text(node: ast.expr) -> str:
+    """A text, or the name of a column: `"at"`, `col("at")`."""
+    if isinstance(node, ast.Call) and node.args:
+        return _text(node.args[0])
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def mismatch(declared_s: float, found_s: float) -> str:

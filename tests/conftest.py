@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,43 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     for worker in session.config._tmp_path_factory.getbasetemp().glob("popen-*"):
         for folder in worker.glob("*/.headroom"):
             cleanup(folder, end_owner=True)
+
+
+@pytest.fixture
+def no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out latencies, which take nine tenths of a simulation's time; probes compute their own."""
+    from models.quantities import Unknown
+    from models.simulation import sampling
+
+    none = Unknown("left out")
+    monkeypatch.setattr(sampling, "_p95_ms", lambda *arguments: none)
+
+
+@pytest.fixture(scope="session")
+def real_java() -> Any:
+    """A Java, or a skipped test that says why."""
+    from models.errors import Misconfigured
+    from pipelines.integrations import java
+
+    try:
+        return java.find()
+    except Misconfigured as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def real_postgres() -> Iterator[Any]:
+    """A Postgres server, or a skipped test that says how to install one."""
+    from postgres_server import INSTALL, PostgresServer, binaries
+
+    if (programs := binaries()) is None:
+        pytest.skip(INSTALL)
+    server = PostgresServer(programs)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_the_lock_names_every_dependency_with_its_hash() -> None:
     assert len(every) > 100
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     asked = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    asked += project["project"]["optional-dependencies"]["postgres"]
     names = {re.match(r"[A-Za-z0-9._-]+", line).group().lower() for line in asked}  # type: ignore[union-attr]
     assert names <= every
 

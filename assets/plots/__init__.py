@@ -4,7 +4,6 @@ from .capacity import capacity
 from .forecast import forecast
 from .latency import latency
 from .recovery import downtime, drills, recovery
-from .sparkline import sparkline
-from .timeline import timeline
+from .timeline import sparkline, timeline
 
 __all__ = ["capacity", "latency", "recovery", "downtime", "drills", "forecast", "timeline", "sparkline"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from models.capacity import CapacityModel
 from models.capacity.profiled import Candidate
-from models.quantities import Interval
+from models.quantities import Interval, counted, executors
 
 from . import style
 
@@ -25,16 +25,14 @@ def capacity(model: CapacityModel, *, job: str, candidates: Sequence[int] = ()) 
     sizes = sorted({*candidates, *measured}) or [1]
     known = [(s, found) for s in sizes if isinstance(found := model.predict(s), Interval)]
     open_ = [s for s in sizes if s not in {size for size, _ in known}]
-    figure, (axes,) = style.sheet(_title(model, known), _subtitle(job, model))
+    figure, (axes,) = style.sheet(_title(known), _subtitle(job, model))
     forms = [c for c in model.candidates.values() if c.plausibility > 0.0]
     several = model.form == "undetermined" and len(forms) > 1
     axes.set_xlim(sizes[0] - 0.5, sizes[-1] + (0.5 + 0.07 * (sizes[-1] - sizes[0]) if several else 0.5))
     top = max([f.high for _, f in known] + [m.throughput_rps for m in model.measurements] + [1.0])
     if known:
         x = [s for s, _ in known]
-        axes.fill_between(
-            x, [f.low for _, f in known], [f.high for _, f in known], color=style.BLUE, alpha=0.15, lw=0
-        )
+        style.band(axes, x, [f for _, f in known])
         axes.plot(x, [f.mid for _, f in known], color=style.BLUE, lw=2.0, zorder=4)
         if len(x) == 1:
             axes.vlines(x, known[0][1].low, known[0][1].high, color=style.BLUE, alpha=0.3, lw=9)
@@ -46,41 +44,30 @@ def capacity(model: CapacityModel, *, job: str, candidates: Sequence[int] = ()) 
     for size in open_:
         axes.axvspan(size - 0.5, size + 0.5, facecolor=style.RULE, alpha=0.55, lw=0, zorder=0)
     for size in open_ if len(open_) <= MOST_NAMED else open_[len(open_) // 2 :][:1]:
-        style.label(
-            axes,
-            size,
-            top * 0.3,
-            "unknown",
-            color=style.FAINT,
-            size=8,
-            rotation=90,
-            ha="center",
-            xytext=(0, 0),
-        )
+        how = {"size": 8, "rotation": 90, "ha": "center", "xytext": (0, 0)}
+        style.label(axes, size, top * 0.3, "unknown", color=style.FAINT, **how)
     axes.set_ylim(0, top * 1.13)
-    axes.set_xticks(_ticks(sizes))
+    axes.set_xticks(style.ticks(sizes))
     style.thousands(axes)
     style.unit(axes, "records/s sustained")
     style.below(axes, "executors")
     return style.png(figure)
 
 
-def _title(model: CapacityModel, known: Sequence[tuple[int, Interval]]) -> str:
+def _title(known: Sequence[tuple[int, Interval]]) -> str:
     if not known:
         return "Capacity is not known yet"
     size, found = known[-1]
-    plural = "s" * (size != 1)
-    return (
-        f"{size} executor{plural} sustain{'s' * (size == 1)} {style.short(found.mid)} records/s "
-        f"({style.short(found.low)}–{style.short(found.high)})"
-    )
+    low, mid, high = (style.short(rate) for rate in (found.low, found.mid, found.high))
+    return f"{executors(size, 'sustain')} {mid} records/s ({low}–{high})"
 
 
 def _subtitle(job: str, model: CapacityModel) -> str:
     form = "form still open" if model.form == "undetermined" else f"form: {model.form}"
     live = sum(m.origin == "live" for m in model.measurements)
-    runs = len(model.measurements) - live
-    return f"{job}: {runs} probes" + f" and {live} live stretches" * bool(live) + f", {form}, 90 % interval"
+    probes = counted(len(model.measurements) - live, "probe")
+    lived = f" and {counted(live, 'live measurement')}" if live else ""
+    return f"{job}: {probes}{lived}, {form}, 90 % interval"
 
 
 def _forms(
@@ -123,26 +110,9 @@ def _runs(axes: style.Axes, model: CapacityModel) -> None:
     )
     for sustained, origin, mark, name in kinds:
         found = [m for m in model.measurements if m.sustained == sustained and m.origin == origin]
-        if not found:
-            continue
         hollow = sustained and origin == "profile"
-        axes.scatter(
-            [m.scale_out for m in found],
-            [m.throughput_rps for m in found],
-            marker=mark,
-            s=26,
-            facecolors=style.PAPER if hollow else style.INK,
-            edgecolors=None if mark in "2x" else style.INK,
-            linewidths=1.0,
-            zorder=6,
-            label=name,
-        )
+        how = {"s": 26, "edgecolors": None if mark in "2x" else style.INK, "linewidths": 1.0, "label": name}
+        points = [(m.scale_out, m.throughput_rps) for m in found]
+        style.dots(axes, points, mark=mark, color=style.PAPER if hollow else style.INK, **how)
     if model.measurements:
         style.legend(axes, "upper left")
-
-
-def _ticks(sizes: Sequence[int]) -> list[int]:
-    if len(sizes) <= 16:
-        return list(sizes)
-    every = -(-(sizes[-1] - sizes[0]) // 12)
-    return list(range(sizes[0], sizes[-1] + 1, every))

@@ -6,7 +6,7 @@ for the middle one of the measured scale-outs, with its 90 % band.
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 from models.latency import LatencyModel
 from models.quantities import Interval, executors
@@ -27,7 +27,7 @@ def latency(model: LatencyModel, *, job: str, bound_ms: float | None = None) -> 
     size = sizes[len(sizes) // 2]
     normal_ms = model.clusters.normal_up_to_ms
     figure, (axes,) = style.sheet(
-        f"Up to {normal_ms:,.0f} ms are normal" if math.isfinite(normal_ms) else "No latency stands out",
+        f"Up to {normal_ms:,.0f} ms are normal" if model.clusters.both else "No latency stands out",
         f"{job}: p95 of latency, {len(points)} measurements; line and 90 % band for {executors(size)}",
     )
     axes.set_yscale("log")
@@ -39,29 +39,13 @@ def latency(model: LatencyModel, *, job: str, bound_ms: float | None = None) -> 
         known = [(u, one) for u, one in said if isinstance(one, Interval)]
         if known:
             top = max(one.mid for _, one in known) * 4.0
-            axes.fill_between(
-                [u for u, _ in known],
-                [max(one.low, 1.0) for _, one in known],
-                [min(one.high, top) for _, one in known],
-                color=style.BLUE,
-                alpha=0.15,
-                lw=0,
-            )
+            shown = [replace(one, low=max(one.low, 1.0), high=min(one.high, top)) for _, one in known]
+            style.band(axes, [u for u, _ in known], shown)
             axes.plot([u for u, _ in known], [one.mid for _, one in known], color=style.BLUE, lw=2.0)
     for normal, mark, color in ((True, "o", style.INK), (False, "X", style.RED)):
         here = [(u, ms) for u, ms, _ in points if model.clusters.is_normal(ms) == normal]
-        if here:
-            axes.scatter(
-                [u for u, _ in here],
-                [ms for _, ms in here],
-                marker=mark,
-                s=34,
-                color=color,
-                edgecolors=style.PAPER,
-                linewidths=0.6,
-                zorder=6,
-            )
-    if math.isfinite(normal_ms):
+        style.dots(axes, here, mark=mark, color=color, linewidths=0.6)
+    if model.clusters.both:
         axes.axhline(normal_ms, color=style.GREEN, lw=1.4)
         style.label(axes, 0.0, normal_ms, "normal up to here", color=style.GREEN, xytext=(3, 7), size=8)
     if bound_ms is not None:

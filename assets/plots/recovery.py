@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from models.downtime import DowntimeModel
-from models.quantities import EVENT_KINDS, Interval, Unknown
+from models.quantities import EVENT_KINDS, Interval, Unknown, counted, executors
 from profiling_jobs.training.checks import DRILL_ERROR, Drilled
 
 from . import style
@@ -24,7 +25,7 @@ def downtime(model: DowntimeModel, *, job: str, kinds: Sequence[str] = ()) -> by
     shown = [k for k in EVENT_KINDS if k in kinds or model.events(k)]
     seen = sum(model.events(kind) for kind in shown)
     figure, (axes,) = style.sheet(
-        f"Downtime learnt from {seen} event{'s' * (seen != 1)}" if seen else "Downtime as the prior says",
+        f"Downtime learnt from {counted(seen, 'event')}" if seen else "Downtime as the prior says",
         f"{job}: from the event to the first new commit, 90 % intervals",
     )
     ends = []
@@ -34,16 +35,10 @@ def downtime(model: DowntimeModel, *, job: str, kinds: Sequence[str] = ()) -> by
         color = style.BLUE if count else style.FAINT
         if math.isfinite(found.high):
             axes.hlines(row, found.low, found.high, color=color, lw=2.4, alpha=0.5)
-        axes.scatter(
-            [found.mid] if math.isfinite(found.mid) else [],
-            [row] if math.isfinite(found.mid) else [],
-            s=46,
-            facecolors=color if count else style.PAPER,
-            edgecolors=color,
-            linewidths=1.3,
-            zorder=5,
-        )
-        text = f"{count} event{'s' * (count != 1)}" if count else "prior only"
+        middle = [(found.mid, row)] if math.isfinite(found.mid) else []
+        fill = color if count else style.PAPER
+        style.dots(axes, middle, mark="o", color=fill, s=46, edgecolors=color, linewidths=1.3, zorder=5)
+        text = counted(count, "event") if count else "prior only"
         if not math.isfinite(found.mid):
             text += ", and the job did not come back"
         at = found.high if math.isfinite(found.high) else 0.0
@@ -64,34 +59,19 @@ def drills(found: Sequence[Drilled], *, job: str, target_s: float | None = None)
     lost = sum(math.isinf(one.measured_s) for one in found)
     error = sum(one.error for one in found) / len(found) if found else math.nan
     title = f"Recovery was predicted to within {error:.0%} on average" if found else "No drill was run so far"
-    plural = "s" * (len(found) != 1)
     figure, (axes,) = style.sheet(
         title,
-        f"{job}: {len(found)} drill{plural}, each predicted by models that have not seen it"
+        f"{job}: {counted(len(found), 'drill')}, each predicted by models that have not seen it"
         + f"; {lost} did not recover" * bool(lost),
     )
     found = [one for one in found if math.isfinite(one.measured_s)]
     ends = [max(one.measured_s, _finite(one.predicted.high, one.predicted.mid)) for one in found]
     top = 1.12 * max([*ends, 1.0 if found else 60.0])
-    axes.fill_between(
-        [0, top],
-        [0, top * (1 - DRILL_ERROR)],
-        [0, top * (1 + DRILL_ERROR)],
-        color=style.FAINT,
-        alpha=0.13,
-        lw=0,
-    )
+    edges = [0, top * (1 - DRILL_ERROR)], [0, top * (1 + DRILL_ERROR)]
+    axes.fill_between([0, top], *edges, color=style.FAINT, alpha=0.13, lw=0)
     axes.plot([0, top], [0, top], color=style.FAINT, lw=1.0)
-    style.label(
-        axes,
-        top * 0.93,
-        top * 0.93,
-        f"equal, ±{DRILL_ERROR:.0%}",
-        color=style.FAINT,
-        xytext=(-6, 8),
-        ha="right",
-        size=8,
-    )
+    at, beside = top * 0.93, {"xytext": (-6, 8), "ha": "right", "size": 8}
+    style.label(axes, at, at, f"equal, ±{DRILL_ERROR:.0%}", color=style.FAINT, **beside)
     if target_s is not None and target_s < top:
         axes.axvline(target_s, color=style.GREEN, lw=1.4)
         style.label(
@@ -104,28 +84,12 @@ def drills(found: Sequence[Drilled], *, job: str, target_s: float | None = None)
         for one in here:
             high = min(one.predicted.high, top)
             axes.vlines(one.measured_s, one.predicted.low, high, color=color, lw=1.8, alpha=0.4)
-        axes.scatter(
-            [one.measured_s for one in here],
-            [min(one.predicted.mid, top) for one in here],
-            marker=style.MARKS[number % len(style.MARKS)],
-            color=color,
-            edgecolors=style.PAPER,
-            linewidths=0.7,
-            s=120,
-            zorder=6,
-            label=kind.replace("_", " "),
-        )
+        mark, points = style.MARKS[number % len(style.MARKS)], []
         for one in here:
-            axes.annotate(
-                str(one.scale_out),
-                (one.measured_s, min(one.predicted.mid, top)),
-                ha="center",
-                va="center_baseline",
-                size=7,
-                weight="bold",
-                color=style.PAPER,
-                zorder=7,
-            )
+            points.append((one.measured_s, min(one.predicted.mid, top)))
+            how: Any = {"ha": "center", "va": "center_baseline", "size": 7, "weight": "bold", "zorder": 7}
+            axes.annotate(str(one.scale_out), points[-1], color=style.PAPER, **how)
+        style.dots(axes, points, mark=mark, color=color, s=120, label=kind.replace("_", " "))
     if kinds:
         style.legend(axes, "upper left", title="failure (number: executors)", title_fontsize=8)
     axes.set_xlim(0, top)
@@ -150,7 +114,6 @@ def recovery(
     target_s: float,
     promised: float,
     rate_rps: float,
-    chosen: int | None = None,
 ) -> bytes:
     """Recovery against scale-out at one load. `found`: failure kind -> scale-out -> seconds; the share
     `promised` of them ends by `high`."""
@@ -165,37 +128,21 @@ def recovery(
         f"{job}: recovery after a failure at {style.short(rate_rps)} records/s, "
         f"{100 * promised:g} % have ended where a line ends",
     )
-    ends = [
-        e
-        for k in known.values()
-        for one in k.values()
-        for e in (one.mid, one.high)
-        if e <= HIGHEST * target_s
-    ]
-    top = 1.15 * max([*ends, 1.25 * target_s])
+    ends = [end for sizes in known.values() for one in sizes.values() for end in (one.mid, one.high)]
+    top = 1.15 * max([end for end in ends if end <= HIGHEST * target_s], default=0.0)
+    top = max(top, 1.15 * 1.25 * target_s)
     axes.set_ylim(0, top)
     axes.set_xlim((every or [1])[0] - 0.6, (every or [1])[-1] + 0.6)
     axes.axhspan(0, target_s, facecolor=style.GREEN, alpha=0.07, lw=0, zorder=0)
     axes.axhline(target_s, color=style.GREEN, lw=1.6, zorder=2)
-    style.label(
-        axes,
-        axes.get_xlim()[1],
-        target_s,
-        f"target {target_s:.0f} s",
-        color=style.GREEN,
-        xytext=(-2, 7),
-        ha="right",
-        weight="bold",
-    )
-    if chosen is not None:
-        axes.axvspan(chosen - 0.42, chosen + 0.42, facecolor=style.SKY, alpha=0.18, lw=0, zorder=0)
-        style.label(axes, chosen, 0.0, "chosen", color=style.BLUE, xytext=(0, 7), ha="center", weight="bold")
-    for number, (kind, sizes) in enumerate(known.items()):
-        _one(axes, kind, sizes, number, len(known), top)
+    right, how = axes.get_xlim()[1], {"xytext": (-2, 7), "ha": "right", "weight": "bold"}
+    style.label(axes, right, target_s, f"target {target_s:.0f} s", color=style.GREEN, **how)
+    for number, sizes in enumerate(known.values()):
+        _one(axes, sizes, number, len(known), top)
     for size in every:
         if not any(size in sizes for sizes in known.values()):
             style.label(axes, size, top * 0.5, "unknown", color=style.FAINT, ha="center", rotation=90, size=8)
-    axes.set_xticks(every if len(every) <= 16 else every[:: -(-len(every) // 12)])
+    axes.set_xticks(style.ticks(every))
     named = [(k.replace("_", " "), style.SERIES[n % len(style.SERIES)]) for n, k in enumerate(known)]
     style.names(axes, named)
     if any(one.high > top for sizes in known.values() for one in sizes.values()):
@@ -210,15 +157,12 @@ def recovery(
 def _title(keeps: list[int], target_s: float, every: list[int]) -> str:
     if not keeps:
         return f"No scale-out is sure to recover within {target_s:.0f} s"
-    plural = "s" * (keeps[0] != 1)
     if keeps[0] == every[0]:
-        return f"Every scale-out from {keeps[0]} executor{plural} on recovers within {target_s:.0f} s"
-    return f"{keeps[0]} executor{plural} recover within {target_s:.0f} s, fewer are not sure to"
+        return f"Every scale-out from {executors(keeps[0])} on recovers within {target_s:.0f} s"
+    return f"{executors(keeps[0], 'recover')} within {target_s:.0f} s, fewer are not sure to"
 
 
-def _one(
-    axes: style.Axes, kind: str, sizes: Mapping[int, Interval], number: int, count: int, top: float
-) -> None:
+def _one(axes: style.Axes, sizes: Mapping[int, Interval], number: int, count: int, top: float) -> None:
     color, mark = style.SERIES[number % len(style.SERIES)], style.MARKS[number % len(style.MARKS)]
     aside = (number - (count - 1) / 2) * 0.2
     for size, one in sizes.items():
@@ -228,14 +172,4 @@ def _one(
         if one.high > top:
             axes.plot(size + aside, top * 0.985, marker="^", ms=5, color=color, clip_on=False, zorder=5)
     shown = [(s + aside, one.mid) for s, one in sizes.items() if one.mid < top]
-    if shown:
-        axes.scatter(
-            [x for x, _ in shown],
-            [y for _, y in shown],
-            marker=mark,
-            s=34,
-            color=color,
-            edgecolors=style.PAPER,
-            linewidths=0.7,
-            zorder=6,
-        )
+    style.dots(axes, shown, mark=mark, color=color)

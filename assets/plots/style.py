@@ -1,4 +1,4 @@
-"""How do our pictures look? One hand for all of them.
+"""The common look of all plots: sheet, axes, labels, marks.
 
 The title says what is to be seen, the line below it what is shown. Colours are those of Okabe and Ito, which
 people with any colour vision tell apart; what matters also differs in shape or is named where it stands.
@@ -7,9 +7,11 @@ people with any colour vision tell apart; what matters also differs in shape or 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from models.quantities import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +58,7 @@ def sheet(
 
 
 def plain(axes: Axes) -> None:
-    """Nothing but what is needed to read a value off."""
+    """Leave nothing on the axes but what is needed to read a value."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
@@ -86,7 +88,7 @@ def below(axes: Axes, text: str) -> None:
 
 
 def label(axes: Axes, x: float, y: float, text: str, *, color: str = INK, **how: Any) -> None:
-    """A word where it is needed, readable on whatever lies below."""
+    """A label in the plot, readable on any background."""
     from matplotlib.patheffects import withStroke
 
     axes.annotate(
@@ -171,6 +173,24 @@ def names(axes: Axes, named: Sequence[tuple[str, str]]) -> None:
             color=color,
         )
         right -= text.get_window_extent().width * 72 / DPI + 12
+
+
+def band(axes: Axes, x: Sequence[float], intervals: Sequence[Interval]) -> None:
+    """Intervals as a pale area."""
+    low, high = [one.low for one in intervals], [one.high for one in intervals]
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.15, lw=0)
+
+
+def dots(axes: Axes, points: Iterable[tuple[float, float]], *, mark: str, color: str, **how: Any) -> None:
+    """Marks with a thin edge, which sets those apart that lie on each other."""
+    if points := list(points):
+        how = {"s": 34, "edgecolors": PAPER, "linewidths": 0.7, "zorder": 6, **how}
+        axes.scatter(*zip(*points, strict=True), marker=mark, color=color, **how)
+
+
+def ticks(sizes: Sequence[int]) -> list[int]:
+    """At most about sixteen scale-outs."""
+    return list(sizes if len(sizes) <= 16 else sizes[:: -(-len(sizes) // 12)])
 
 
 def legend(axes: Any, where: str, **how: Any) -> None:

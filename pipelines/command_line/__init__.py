@@ -1,7 +1,7 @@
 """The command `headroom`: one module per subcommand, imported only when it is called.
 
-`headroom --help` must not wait for Dagster, so what it prints stands here. A command module has a `command`;
-its name, with a dash for every underscore, stands in `COMMANDS`.
+`headroom --help` must not wait for Dagster, so what it prints stands here. A command is the `command` of the
+module that has its name, or the attribute that has it in the module of `TOGETHER`.
 Exit codes everywhere: 0 done, 1 the answer is no, 2 it could not run.
 """
 
@@ -21,30 +21,42 @@ from models.errors import HeadroomError
 from models.quantities import Misuse
 
 COMMANDS = {
-    "demo": "From nothing to a decision that was carried out, on real Kafka and Spark or simulated.",
-    "serve": "Watch the jobs, carry out what is asked, and show the pages of Dagster and MLflow.",
-    "start": "Run one job, under the `headroom serve` that runs already.",
-    "stop": "End one job between two batches, and leave the others alone.",
+    "demo": "Run the whole story once, on real Kafka and Spark or simulated.",
+    "serve": "Run Headroom: watch the jobs, decide, and serve the pages.",
+    "start": "Start one job, under the `headroom serve` that is running.",
+    "stop": "Stop one job between two batches.",
     "init": "Write a commented headroom.toml for a script.",
-    "check": "Whether headroom.toml is right, and everything that is wrong with it.",
-    "record": "Copy the live input of a job for a while.",
-    "profile": "Search what a job sustains at several sizes, on copies of it.",
-    "drill": "Cause failures on a copy of a job, and measure how long it takes to come back.",
-    "model": "Fit and check the models of a job, and put in charge those that pass.",
-    "plan": "Task slots that a rate will need, from measurements at smaller ones.",
-    "pause": "Stop deciding for a job, not the job itself.",
-    "pin": "Keep a job at exactly this many executors.",
-    "resume": "End a job's pause and pin, and take back a size that was set from outside.",
+    "check": "Check headroom.toml, and list everything that is wrong.",
+    "record": "Record the live input of a job for a while.",
+    "profile": "Measure the capacity of a job at several sizes, on copies.",
+    "drill": "Cause failures on a copy of a job, and measure its recovery.",
+    "model": "Fit and check the models of a job.",
     "onboard": "Record, profile, drill and model a job, one after the other.",
-    "status": "Every job in a line: size, load, lag, promise, last tick, and what is in force.",
+    "plan": "Predict the task slots that a rate needs, from measurements.",
+    "status": "Show every job: size, load, lag, promise, what is in force.",
+    "explain": "Explain a decision: why this size, and why not one less.",
+    "history": "List what was evaluated and done.",
+    "pause": "Stop deciding for a job. The job itself runs on.",
+    "pin": "Keep a job at exactly this many executors.",
+    "resume": "End a pause, a pin, and the hold after a size was set outside.",
     "open": "Open the pages of Dagster or MLflow in a browser.",
-    "history": "What was evaluated and done, a line each.",
-    "explain": "Why this scale-out, why not one less, and what would change it.",
-    "doctor": "Whether everything that Headroom needs is there and right, and the fix where it is not.",
+    "doctor": "Check this machine, the folder and the services.",
+    "copy-store": "Copy the store from SQLite into Postgres.",
     "cleanup": "End everything that was started here, by this or an earlier run.",
 }
 """Name → the line that `headroom --help` prints."""
-
+TOGETHER = {
+    "start": "orders",
+    "stop": "orders",
+    "record": "stages",
+    "profile": "stages",
+    "drill": "stages",
+    "model": "stages",
+    "onboard": "stages",
+    "pause": "directives",
+    "pin": "directives",
+    "resume": "directives",
+}
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -88,7 +100,8 @@ class Commands(click.Group):
         """The command of this name, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
+        module = import_module(f"{__name__}.{TOGETHER.get(cmd_name, cmd_name).replace('-', '_')}")
+        command: click.Command = getattr(module, cmd_name if cmd_name in TOGETHER else "command")
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -123,4 +136,11 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("headroom"), "--version", message="headroom %(version)s")
 def main() -> None:
-    """Keep a Spark streaming job's recovery promise with the fewest executors that can keep it."""
+    """Keep a Spark streaming job's recovery promise with the fewest executors that can keep it.
+
+    \b
+    Exit code 0: done.
+    Exit code 1: the answer is no; the help of each command says when.
+    Exit code 2: it could not run; the message says what to do.
+    Exit code 130: Ctrl-C.
+    """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,25 +13,18 @@ from models.quantities import counted
 from ..settings import loading
 from ..settings.concerns import concerns
 from ..settings.loading import Mistake, WrongSettings
+from . import options
 
 
 @click.command("check")
-@click.option(
-    "--file",
-    "file",
-    default=Path("headroom.toml"),
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The file to check.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@options.file
+@options.as_json("Print the result as JSON.")
 def command(file: Path, as_json: bool) -> None:
-    """Read headroom.toml as every command does, and say everything that is wrong with it, a line each.
+    """Check headroom.toml, and print a line for everything that is wrong with it.
 
     \b
     Exit code 0: it is right; there may be warnings.
     Exit code 1: it is wrong.
-    Exit code 2: it could not be read at all.
     """
     mistakes, warnings, jobs = _read(file)
     if as_json:
@@ -40,7 +32,7 @@ def command(file: Path, as_json: bool) -> None:
             key: [{"path": one.path, "line": one.line, "problem": one.problem} for one in ones]
             for key, ones in (("mistakes", mistakes), ("warnings", warnings))
         }
-        click.echo(json.dumps({"schema": 1, "right": not mistakes, "jobs": jobs, **found}))
+        options.print_json(right=not mistakes, jobs=jobs, **found)
     else:
         for one in mistakes:
             click.echo(f"{file}: {one}")
@@ -49,8 +41,7 @@ def command(file: Path, as_json: bool) -> None:
         if not mistakes:
             also = f", with {counted(len(warnings), 'warning')}" if warnings else ""
             click.echo(f"{file} is right{also}: {', '.join(jobs) or 'no job yet'}")
-    if mistakes:
-        raise click.exceptions.Exit(1)
+    options.answer_no(mistakes)
 
 
 def _read(file: Path) -> tuple[Sequence[Mistake], Sequence[Mistake], list[str]]:
@@ -64,5 +55,5 @@ def _read(file: Path) -> tuple[Sequence[Mistake], Sequence[Mistake], list[str]]:
     for name in settings.jobs:
         for one in concerns(name, settings, folder=file.resolve().parent):
             line = lines.get(one.path) or lines.get(one.path.rpartition(".")[0])
-            found[one.serious].append(Mistake(one.path, line, f"{one.problem}; {one.fix}"))
+            found[one.serious].append(Mistake(one.path, line, f"{one.problem} → {one.fix}"))
     return found[True], found[False], sorted(settings.jobs)

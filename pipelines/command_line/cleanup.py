@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 
 import click
@@ -12,81 +12,112 @@ from profiling_jobs.driver.launch_file import read_json
 
 from ..environments.local.records import Records
 from ..processes import owner
-from ..processes.processes import Ended
+from ..processes.processes import Process
+from ..settings import loading
+from ..settings.schema import Settings
+from . import options
 
 
 @click.command("cleanup")
+@options.file
+@options.folder
 @click.option(
-    "--folder",
-    default=Path(".headroom"),
-    show_default=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Whose processes.",
+    "--end-owner", is_flag=True, help="Also end the `headroom serve` or `demo` that owns the folder."
 )
-@click.option("--end-owner", is_flag=True, help="Also end the command that owns the folder now, if one runs.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was ended as JSON.")
-def command(folder: Path, end_owner: bool, dry_run: bool, as_json: bool) -> None:
-    """End every process that was started in this folder's name, by this or an earlier run.
+@options.as_json("Print what was ended as JSON.")
+def command(file: Path, folder: Path, end_owner: bool, dry_run: bool, as_json: bool) -> None:
+    """End every process that was started in the name of this folder, by this or an earlier run.
 
-    Found by the mark in their environment and by the notes in the folder; frozen ones are woken first.
+    They are found by the mark in their environment and by the notes in the folder; frozen ones are woken
+    first. On a cluster every Deployment, pod and failure with the label of the folder's owner is deleted.
     Drivers are not started again. Topics, checkpoints, recordings and everything learnt stay.
 
     \b
     Exit code 0: nothing is left.
     Exit code 1: something could not be ended.
-    Exit code 2: it could not run, for example because a living command owns the folder.
     """
+    settings = _with_cluster(file)
+    records = Records(folder / "deployments")
+    stopped = [record.name for record in records.all() if record.wanted == "running"]
+    failures: list[str] = []
     if dry_run:
-        _would_end(folder, end_owner=end_owner, as_json=as_json)
-        return
-    ended = owner.cleanup(folder, end_owner=end_owner)
-    stopped = _stop_records(folder)
-    left = [one for one in ended if one.how == "survived"]
-    failures = [] if left else _forget_failures(folder)
-    if as_json:
-        rows = [_row(one) for one in ended]
-        click.echo(json.dumps({"schema": 1, "ended": rows, "deployments": stopped, "failures": failures}))
+        processes = [(one, "would be ended") for one in _alive(folder, end_owner=end_owner)]
+        removed = _on_cluster(settings, folder)
     else:
-        for one in ended:
-            click.echo(f"{one.process.role or 'unknown'}, process {one.process.pid}: {one.how}")
+        processes = [(one.process, one.how) for one in owner.cleanup(folder, end_owner=end_owner)]
+        removed = _remove_from_cluster(settings, folder)
+        for name in stopped:  # otherwise the next owner of the folder would start them again
+            records.change(name, wanted="stopped", reason="headroom cleanup")
+    left = [one for one, how in processes if how == "survived"]
+    if not dry_run and not left:
+        failures = _forget_failures(folder)
+    if as_json:
+        rows = [{"role": one.role, "pid": one.pid, "how": how} for one, how in processes]
+        names = ("would_end", "would_delete") if dry_run else ("ended", "removed")
+        options.print_json(
+            **dict(zip(names, (rows, removed), strict=True)), deployments=stopped, failures=failures
+        )
+    else:
+        for one, how in processes:
+            click.echo(f"{one.role or 'unknown'}, process {one.pid}: {how}")
         for name in stopped:
-            click.echo(f"{name}: will not be started again")
+            click.echo(f"{name}: {'would' if dry_run else 'will'} not be started again")
         for failure in failures:
             click.echo(f"{failure}: over, what it hit has ended")
-        click.echo("nothing was running" if not ended else f"{len(ended) - len(left)} processes ended")
-    if left:
-        raise click.exceptions.Exit(1)
+        for thing in removed:
+            click.echo(f"{thing}: {'would be deleted' if dry_run else 'deleted'}")
+        if not (processes or removed):
+            click.echo(f"nothing {'is' if dry_run else 'was'} running")
+        elif processes and not dry_run:
+            gone = len(processes) - len(left)
+            click.echo(f"{gone} process{'' if gone == 1 else 'es'} ended")
+    options.answer_no(left)
 
 
-def _would_end(folder: Path, *, end_owner: bool, as_json: bool) -> None:
+def _alive(folder: Path, *, end_owner: bool) -> list[Process]:
+    """The processes that would be ended; Unsafe where a living owner would refuse it."""
     living = owner.holder(folder)
     if living is not None and not end_owner:
         raise Unsafe(
             f"{folder} is owned by process {living.process.pid} ({living.process.command[0]}): stop that one "
             "first, or add --end-owner"
         )
-    found = [*([living.process] if living else []), *owner.Owner(folder).everything()]
-    again = [record.name for record in Records(folder / "deployments").all() if record.wanted == "running"]
-    if as_json:
-        rows = [{"role": one.role, "pid": one.pid} for one in found]
-        click.echo(json.dumps({"schema": 1, "would_end": rows, "deployments": again}))
-        return
-    for one in found:
-        click.echo(f"{one.role or 'unknown'}, process {one.pid}: would be ended")
-    for name in again:
-        click.echo(f"{name}: would not be started again")
-    if not found and not again:
-        click.echo("nothing is running")
+    return [*([living.process] if living else []), *owner.Owner(folder).everything()]
 
 
-def _stop_records(folder: Path) -> list[str]:
-    """Otherwise the next owner of the folder would start these again."""
-    records = Records(folder / "deployments")
-    found = [record.name for record in records.all() if record.wanted == "running"]
-    for name in found:
-        records.change(name, wanted="stopped", reason="headroom cleanup")
-    return found
+def _with_cluster(file: Path) -> Settings | None:
+    """The settings, where jobs run on a cluster."""
+    if not file.exists():
+        return None
+    settings = loading.load(file, environment=os.environ)
+    return settings if settings.deployment.kind == "kubernetes" else None
+
+
+def _on_cluster(settings: Settings | None, folder: Path) -> list[str]:
+    """What belongs to the folder's owner there."""
+    if settings is None:
+        return []
+    from ..environments.kubernetes.belongings import belongings
+    from ..environments.kubernetes.manifests import owner_label
+    from ..integrations.kubernetes_api import KubernetesApi
+
+    cluster = settings.kubernetes
+    api = KubernetesApi.connect(cluster)
+    try:
+        found = belongings(api, cluster, owner=owner_label(owner.owner_id(folder), cluster))
+    finally:
+        api.close()
+    note = " (its job is not in headroom.toml any more)"
+    return [f"{one}{note if one.job and one.job not in settings.jobs else ''}" for one in found]
+
+
+def _remove_from_cluster(settings: Settings | None, folder: Path) -> list[str]:
+    if settings is None:
+        return []
+    from ..environments.kubernetes.belongings import remove_all
+
+    return [str(one) for one in remove_all(settings.kubernetes, folder)]
 
 
 def _forget_failures(folder: Path) -> list[str]:
@@ -97,7 +128,3 @@ def _forget_failures(folder: Path) -> list[str]:
         found.append(f"{injection.get('kind')} of {injection.get('deployment')}")
         path.unlink()
     return found
-
-
-def _row(one: Ended) -> dict[str, object]:
-    return {"role": one.process.role, "pid": one.process.pid, "how": one.how}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from models.quantities import executors, lasting
 from ..processes import owner
 from ..server.client import Client
 from ..settings import times
-from . import page, stored_job
+from . import options, page, stored_job
 from .stored_job import LATE_TICKS, StoredJob
 
 LOOK_S = 0.2  # judgement: a tick takes a tenth of a second
@@ -29,39 +28,128 @@ sleep = time.sleep
 why_option = click.option(
     "--why",
     required=True,
-    help="The reason, for those who read it at night. It is kept, with your login name.",
-)
-for_option = click.option(
-    "--for",
-    "for_",
-    help="For so long: 30m, 2h, 1d12h, 10min, or 600 for seconds. Default: until `headroom resume`.",
+    metavar="TEXT",
+    help="The reason, for whoever reads it at night. It is stored with your login name.",
 )
 wait_option = click.option(
     "--wait/--no-wait",
     default=True,
-    help="Wait for the evaluation that obeys it (default), or only store it.",
+    help="Wait for an evaluation that obeys it (default), or only store it.",
 )
-until_option = click.option("--until", help="Until this moment: 18:00, '2026-11-18 18:00'.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
 
 
-def options(command: stored_job.Command) -> stored_job.Command:
-    """Those of a pause and of a pin."""
-    for option in (json_option, stored_job.options, wait_option, until_option, for_option, why_option):
+def _options(command: options.Command) -> options.Command:
+    """Options of `pause` and of `pin`."""
+    for option in (
+        options.as_json("Print what was stored as JSON."),
+        wait_option,
+        click.option("--until", metavar="TIME", help="Until then: 18:00, '2026-11-18 18:00'."),
+        click.option(
+            "--for",
+            "for_",
+            metavar="TIME",
+            help="For so long: 30m, 2h, 1d12h, or 600 for seconds. Default: until `headroom resume`.",
+        ),
+        why_option,
+    ):
         command = option(command)
     return command
+
+
+@click.command("pause")
+@options.job
+@_options
+def pause(**given: Any) -> None:
+    """Stop deciding for a job, from its next evaluation on. The job itself runs on, and is measured.
+
+    \b
+    Exit code 0: it is paused; with --no-wait: it is stored.
+    Exit code 1: it is stored, but no evaluation has obeyed it yet.
+    """
+    give("pause", **given)
+
+
+@click.command("pin")
+@options.job
+@click.argument("value", metavar="N", type=click.IntRange(1))
+@_options
+def pin(**given: Any) -> None:
+    """Keep a job at exactly N executors, from its next evaluation on, whatever the models say.
+
+    \b
+    Exit code 0: it is pinned; with --no-wait: it is stored.
+    Exit code 1: it is stored, but no evaluation has obeyed it yet.
+    """
+    give("pin", **given)
+
+
+@click.command("resume")
+@options.job
+@why_option
+@wait_option
+@options.as_json("Print what was ended as JSON.")
+def resume(job: str, why: str, file: Path, folder: Path, wait: bool, as_json: bool) -> None:
+    """Decide for a job again: end its pause, its pin, and the hold after its size was set from outside.
+
+    Sizes that were barred because they did not work may be chosen again, too.
+
+    \b
+    Exit code 0: an evaluation has decided; with --no-wait: it is stored.
+    Exit code 1: it is stored, but no evaluation has obeyed it yet.
+    """
+    with stored_job.opened(job, file=file, folder=folder, create=True) as there:
+        who, reason = stored_job.who(), stored_job.said_why(why)
+        ended = there.store.directives(job, now_s=there.now_s)
+        foreign, barred = foreign_edit(there), quarantines(there)
+        there.store.resume(job, who=who, why=reason, now_s=there.now_s)
+        sentences = [f"By {who}: “{reason}”."]
+        # The hold is the loop's own note of the foreign edit, which is printed below.
+        others = [one for one in ended if one.kind != "hold" or not foreign]
+        sentences += [f"Ended: {in_words(one)}." for one in others]
+        if foreign:
+            sentences.append(
+                f"Ours again: the {executors(int(foreign['found']))} that were set from outside at "
+                f"{times.shown(float(foreign['since_s']))}, where we had set {foreign['ours']}; the next "
+                "decision may change them."
+            )
+        for one in barred:
+            more = "more" if one.get("direction") == "out" else "fewer"
+            sentences.append(
+                f"Allowed again: {executors(int(one['scale_out']))} and {more}, barred until "
+                f"{times.shown(float(one['until_s']))} ({one['why']})."
+            )
+        nothing = not ended and not foreign and not barred
+        if nothing:
+            sentences.append("Nothing was in force: there was nothing to end.")
+        answer(
+            there,
+            folder=folder,
+            wait=wait and (not nothing or held(there.newest)),
+            as_json=as_json,
+            since_s=there.now_s,
+            obeyed=lambda evaluation: not held(evaluation),
+            what=f"the resume of {job}",
+            data={
+                "who": who,
+                "why": reason,
+                "ended": [asdict(one) for one in ended],
+                "foreign_edit": foreign,
+                "allowed_again": [dict(one) for one in barred],
+            },
+            headline=f"{job} is decided for {'as before' if nothing else 'again'}",
+            sentences=sentences,
+        )
 
 
 def until_s(for_: str | None, until: str | None, *, now_s: float) -> float | None:
     """When the directive ends by itself; None: never."""
     if for_ is not None and until is not None:
         raise Misconfigured("--for", "and --until say the same thing: give one of them")
-    try:
-        if for_ is not None:
+    if for_ is not None:
+        with options.value_of("--for"):
             return now_s + times.duration_s(for_)
+    with options.value_of("--until"):
         return None if until is None else times.moment_s(until, now_s=now_s, toward="future")
-    except ValueError as wrong:
-        raise Misconfigured("--for" if for_ is not None else "--until", str(wrong)) from wrong
 
 
 def held(evaluation: Mapping[str, Any]) -> bool:
@@ -189,16 +277,14 @@ def answer(
             raise click.exceptions.Exit(130) from None
     if as_json:
         waited = {"in_force_since_s": in_force_s, "problem": trouble, "next_tick_s": there.next_tick_s}
-        found = {"schema": 1, "job": there.name, **data, **waited, "warnings": list(warnings)}
-        click.echo(json.dumps(found, ensure_ascii=False))
+        options.print_json(job=there.name, **data, **waited, warnings=list(warnings))
     elif in_force_s is not None:
         click.secho(f"{headline}; in force since {times.clock(in_force_s)}", bold=True)
     elif trouble:
         page.paragraph(f"{what} is stored and not in force: {trouble}.", indent=0, colour="red", err=True)
     else:
         page.paragraph(f"Stored: {headline}. {there.next_tick()}", indent=0)
-    if trouble:
-        raise click.exceptions.Exit(1)
+    options.answer_no(trouble)
 
 
 def _awaited(
@@ -266,7 +352,7 @@ def _outranked(there: StoredJob, kind: str, beside: Sequence[Directive]) -> list
 
 
 def _doubts(there: StoredJob, value: int) -> tuple[str, ...]:
-    """What a pin will not do."""
+    """Warnings about what this pin will not do."""
     job = there.settings
     if job is None:
         return ("The bounds of the job could not be read: a pin outside of them is not carried out.",)

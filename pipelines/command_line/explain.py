@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from models.errors import Misconfigured, Unsafe
-from models.quantities import Misuse, lasting
-from profiling_jobs.control_loop.evaluation_record import Evaluation
+from models.errors import Unsafe
+from models.quantities import lasting
+from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import Explanation, Size, explained, has_decided
 
 from ..settings import times
-from . import page, stored_job
-from .stored_job import LATE_TICKS, StoredJob
+from . import options, page, stored_job
+from .stored_job import LATE_TICKS
 
 LOOKED_BACK = 30  # judgement: a change is verified, and most recoveries are over, within so many ticks
 NEAR = 3  # judgement: so many sizes on either side are shown
@@ -25,26 +24,24 @@ COLOURS = {"keeps it": "green", "does not": "red", "not known": "yellow"}
 
 
 @click.command("explain")
-@click.argument("job")
+@options.job
 @click.option(
     "--at",
     "at",
-    help="The evaluation in force at this moment: 03:10, '2026-11-18 03:10', or 2h for two hours ago. "
-    "Default: the newest.",
+    metavar="TIME",
+    help="The evaluation in force then: 03:10, '2026-11-18 03:10', or 2h for two hours ago. Default: now.",
 )
-@click.option("--all-sizes", is_flag=True, help="Show every size that was looked at, not only the near ones.")
-@stored_job.options
-@click.option("--json", "as_json", is_flag=True, help="Print the answers and the whole evaluation as JSON.")
+@click.option("--all-sizes", is_flag=True, help="Show every size, not only those near the chosen one.")
+@options.as_json("Print the answers and the whole evaluation as JSON.")
 def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path, as_json: bool) -> None:
-    """Why this scale-out, why not one less, and what would change it? Read from what was evaluated then.
+    """Explain the size of a job: why this one, why not one less, and what would change it.
 
     \b
-    Exit code 0: explained.
     Exit code 1: nothing was evaluated by then.
-    Exit code 2: it could not run.
     """
     with stored_job.opened(job, file=file, folder=folder) as there:
-        at_s = _moment(at, there)
+        with options.value_of("--at"):
+            at_s = there.now_s if at is None else times.moment_s(at, now_s=there.now_s, toward="past")
         found = there.store.evaluations(there.name, until_s=at_s, limit=LOOKED_BACK)
         oldest, remedy = there.newest_at_s, there.remedy
     if not found:
@@ -52,41 +49,23 @@ def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path,
             f"nothing was evaluated up to {times.shown(at_s)}: see `headroom history {job}`"
         )  # fmt: skip
         if as_json:
-            click.echo(json.dumps({"schema": 1, "job": job, "why_not": why}))
+            options.print_json(job=job, why_not=why)
         else:
             page.paragraph(f"{job}: {why}", indent=0)
-        raise click.exceptions.Exit(1)
-    try:
-        evaluation = Evaluation.from_json(found[-1][1])
-        answers = explained(evaluation, shown=times.shown, before=_newest_decision(found[:-1]))
-    except (Misuse, KeyError, TypeError) as other:
+        options.answer_no()
+    *earlier, evaluation = (stored_job.evaluation_of(document) for _, document in found)
+    if evaluation is None:
         raise Unsafe(
-            f"the evaluation of {times.shown(found[-1][0])} was written by another version of Headroom "
-            f"({other}): read it with that one"
-        ) from other
+            f"the evaluation of {times.shown(found[-1][0])} was written by another version of Headroom: "
+            "read it with that one"
+        )
+    before = next((one for one in reversed(earlier) if one is not None and has_decided(one)), None)
+    answers = explained(evaluation, shown=times.shown, before=before)
     if as_json:
-        data = {"schema": 1, "job": job, "at": times.shown(evaluation.at_s), **answers.to_json()}
-        click.echo(json.dumps(data | {"evaluation": found[-1][1]}, indent=1, ensure_ascii=False))
+        data = {"job": job, "at": times.shown(evaluation.at_s), **asdict(answers)}
+        options.print_json(indent=1, **data | {"evaluation": found[-1][1]})
     else:
         _show(evaluation, answers, asked_s=at_s, newest=at is None, all_sizes=all_sizes)
-
-
-def _newest_decision(found: Sequence[tuple[float, Mapping[str, Any]]]) -> Evaluation | None:
-    for _, document in reversed(found):
-        with suppress(Misuse, KeyError, TypeError):  # another version has written it
-            before = Evaluation.from_json(document)
-            if has_decided(before):
-                return before
-    return None
-
-
-def _moment(text: str | None, there: StoredJob) -> float:
-    if text is None:
-        return there.now_s
-    try:
-        return times.moment_s(text, now_s=there.now_s, toward="past")
-    except ValueError as wrong:
-        raise Misconfigured("--at", str(wrong)) from wrong
 
 
 def _show(e: Evaluation, answers: Explanation, *, asked_s: float, newest: bool, all_sizes: bool) -> None:
@@ -111,6 +90,9 @@ def _show(e: Evaluation, answers: Explanation, *, asked_s: float, newest: bool, 
     page.heading("What would change it")
     for sentence in answers.would_change:
         page.paragraph(sentence, mark="·")
+    if answers.failures:
+        page.heading("If it failed now")
+        page.pairs(answers.failures)
     if answers.sizes:
         _table(answers, all_sizes=all_sizes, promise=e.promise)
     versions = [

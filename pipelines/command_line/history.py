@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import RenderableType
 
-from models.errors import Misconfigured
-from models.quantities import Misuse, counted
-from profiling_jobs.control_loop.evaluation_record import Evaluation
+from models.quantities import counted
 from profiling_jobs.explain.explanation import Line, in_short
 
 from ..settings import times
-from . import page, stored_job
+from . import options, page, stored_job
 
 LIMIT = 20
 Dated = tuple[float, Line | None]
+AMOUNT = r"[\d.,]+k?(–[\d.,]+k?)?( (d|h|min|s)\b)?"
+AMOUNTS = re.compile(rf"{AMOUNT}( {AMOUNT})*")
+"""`4`, `1.2k`, `714–1.3k`, `28 min 30 s`."""
 HEADER = ("time", "records/s", "lag s", "size", "done", "why")
 
 
 @click.command("history")
-@click.argument("job")
+@options.job
 @click.option(
     "--since",
-    help="From this moment on: 2h for two hours ago, 03:10, '2026-11-18 03:10'. Default: the newest ones.",
+    metavar="TIME",
+    help="From then on: 2h for two hours ago, 03:10, '2026-11-18 03:10'. Default: the newest ones.",
 )
 @click.option(
     "--limit",
+    metavar="N",
     type=click.IntRange(1, 100_000),
-    help=f"So many at most, the newest. Default: {LIMIT}, or all with --since.",
+    help=f"The newest N only. Default: {LIMIT}, or all with --since.",
 )
-@click.option(
-    "--changes", is_flag=True, help="Only the ticks that ordered or recommended a change, or alarmed."
-)
-@click.option("--every", is_flag=True, help="A line for every evaluation, also where one is like the next.")
-@stored_job.options
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the evaluations as JSON, in short and as stored."
-)
+@click.option("--changes", is_flag=True, help="Only evaluations with a change or an alarm.")
+@click.option("--every", is_flag=True, help="A line for every evaluation.")
+@options.as_json("Print the evaluations as JSON, in short and as stored.")
 def command(
     job: str,
     since: str | None,
@@ -53,61 +50,41 @@ def command(
     folder: Path,
     as_json: bool,
 ) -> None:
-    """What was evaluated: time, load, lag, size, what was done, and why in short. The newest stand last.
+    """List the evaluations of a job, the newest last: time, load, lag, size, what was done, and why.
 
-    Neighbours that did the same for the same reason share a line, with their number.
-
-    `headroom explain JOB --at TIME` says all about one of them.
+    Successive evaluations that did the same for the same reason share a line, with their number. `headroom
+    explain JOB --at TIME` explains one of them.
 
     \b
-    Exit code 0: there they are.
     Exit code 1: there is none.
-    Exit code 2: it could not run.
     """
     with stored_job.opened(job, file=file, folder=folder) as there:
         since_s = 0.0
         if since is not None:
-            try:
+            with options.value_of("--since"):
                 since_s = times.moment_s(since, now_s=there.now_s, toward="past")
-            except ValueError as wrong:
-                raise Misconfigured("--since", str(wrong)) from wrong
         most = limit or (LIMIT if since is None else 100_000)
         found = there.store.evaluations(job, since_s=since_s, limit=100_000 if changes else most)
-    lines = [(at_s, document, _line(document)) for at_s, document in found]
+    lines = []
+    for at_s, document in found:
+        evaluation = stored_job.evaluation_of(document)
+        lines.append((at_s, document, None if evaluation is None else in_short(evaluation)))
     if changes:
-        lines = [one for one in lines if one[2] is not None and _is_change(one[2])][-most:]
+        lines = [one for one in lines if one[2] and ("→" in one[2].done or one[2].alarms)][-most:]
     if as_json:
-        rows = [_row(at_s, document, line) for at_s, document, line in lines]
-        click.echo(json.dumps({"schema": 1, "job": job, "evaluations": rows}, ensure_ascii=False))
+        rows = [
+            {"at_s": at_s, "at": times.shown(at_s), "short": line and asdict(line), "evaluation": document}
+            for at_s, document, line in lines
+        ]
+        options.print_json(job=job, evaluations=rows)
     elif lines:
         _show(job, [(at_s, line) for at_s, _, line in lines], every=every)
     else:
+        what = "nothing was changed, recommended or alarmed" if changes else "nothing was evaluated"
+        when = f"since {times.shown(since_s)}" if since else "yet"
         remedy = f": {there.remedy}" if there.newest_at_s is None else ""
-        page.paragraph(f"{job}: {_nothing(since_s if since else None, changes=changes)}{remedy}", indent=0)
-    if not lines:
-        raise click.exceptions.Exit(1)
-
-
-def _line(document: Mapping[str, Any]) -> Line | None:
-    """None where another version of Headroom has written it."""
-    try:
-        return in_short(Evaluation.from_json(document))
-    except (Misuse, KeyError, TypeError):
-        return None
-
-
-def _is_change(line: Line) -> bool:
-    return "→" in line.done or bool(line.alarms)
-
-
-def _row(at_s: float, document: Mapping[str, Any], line: Line | None) -> dict[str, Any]:
-    short = None if line is None else line.to_json()
-    return {"at_s": at_s, "at": times.shown(at_s), "short": short, "evaluation": document}
-
-
-def _nothing(since_s: float | None, *, changes: bool) -> str:
-    what = "nothing was changed, recommended or alarmed" if changes else "nothing was evaluated"
-    return f"{what} since {times.shown(since_s)}" if since_s is not None else f"{what} yet"
+        page.paragraph(f"{job}: {what} {when}{remedy}", indent=0)
+    options.answer_no(not lines)
 
 
 def _show(job: str, lines: Sequence[Dated], *, every: bool) -> None:
@@ -160,7 +137,7 @@ def _alike(lines: Sequence[Dated], *, every: bool) -> list[list[Dated]]:
 def _sort(line: Line | None) -> tuple[str, str, str] | None:
     if line is None or line.alarms or "→" in line.done:
         return None
-    return line.scale_out, line.done, re.sub(r"[\d.,]+k?", "#", line.why)
+    return line.scale_out, line.done, AMOUNTS.sub("#", line.why)
 
 
 def _span(alike: Sequence[Dated], name: str) -> str:

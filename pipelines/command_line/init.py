@@ -12,6 +12,8 @@ from models.errors import Misconfigured, Unsafe
 from profiling_jobs import triggers
 
 from ..settings import loading
+from ..settings.concerns import FILL_IN
+from . import options
 
 NAME = re.compile(r"[^a-z0-9]+")
 READ = re.compile(r"""["']subscribe["']\s*[,=]\s*["']([^"'{}$]+)["']""")
@@ -38,32 +40,43 @@ recovery_target_s = 180
 confidence = 0.95
 failure_kinds = ["executor_kill", "driver_kill"]
 
-# observe: only watch. recommend: decide and show. apply: decide and do.
+# observe: only watch. recommend: decide and show. apply: decide and rescale.
 mode = "recommend"
 scale_out = 1
 scale_out_max = 8
 
-# Jobs with windows:
-# longest_window_s = 60
-# event_time = "kafka-timestamp"         # or the field of the events that holds their time
+# Jobs with windows: the longest one, and where the time of the events comes from.
+{windows}longest_window_s = {window_s:g}
+{windows}event_time = "{event_time}"         # or the field of the events that holds their time
 """
+KAFKAS_COLUMN, KAFKAS_TIME = "timestamp", "kafka-timestamp"
 
 
 @click.command("init")
 @click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--job", help="Its name. Default: that of the script.")
+@click.option("--job", metavar="NAME", help="Name of the job. Default: the name of the script.")
 @click.option(
-    "--input", "inputs", multiple=True, metavar="TOPIC", help="A topic that it reads; may be repeated."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="TOPIC",
+    help="An input topic; may be repeated.",
 )
-@click.option("--output", "outputs", multiple=True, metavar="TOPIC", help="A topic that it writes.")
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="TOPIC",
+    help="An output topic; may be repeated.",
+)
 @click.option(
     "--file",
     default=Path("headroom.toml"),
     show_default=True,
     type=click.Path(path_type=Path),
-    help="Where to; one that is there is left alone.",
+    help="The file to write. An existing file is never changed.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@options.as_json("Print what was written as JSON.")
 def command(
     script: Path,
     job: str | None,
@@ -72,12 +85,11 @@ def command(
     file: Path,
     as_json: bool,
 ) -> None:
-    """Write a headroom.toml for a script, with the topics and trigger interval that the script spells out.
+    """Write a commented headroom.toml for a script, with the topics, trigger interval and windows in it.
 
     \b
     Exit code 0: it is written.
-    Exit code 1: it is written, and what the script does not say has to be filled in.
-    Exit code 2: it could not run.
+    Exit code 1: it is written, and you have to fill in what was not found.
     """
     if file.exists():
         raise Unsafe(
@@ -88,8 +100,9 @@ def command(
     read, written = inputs or _topics(READ, text), outputs or _topics(WRITTEN, text)
     spelt = triggers.spelt_in(text)
     missing = [] if read else ["inputs"]
+    window_s, column = triggers.longest_window(text) or (60.0, "")
     arguments = [
-        *_arguments("input", read or ("TOPIC",)),
+        *_arguments("input", read or (FILL_IN,)),
         *_arguments("output", written),
         "checkpoint",
         "brokers",
@@ -98,16 +111,19 @@ def command(
         job=name,
         script=json.dumps(str(script)),
         args=", ".join(f'"{{{one}}}"' for one in arguments),
-        inputs=_table("events", read or ("TOPIC",)),
-        input_note="" if read else "  # FILL IN: the topic that it reads",
+        inputs=_table("events", read or (FILL_IN,)),
+        input_note="" if read else "           # the topic that it reads",
         outputs=_table("results", written),
         output_note=""
         if written
-        else '                             # {{results = "TOPIC"}} if it writes to Kafka',
+        else '                             # {results = "TOPIC"} if it writes to Kafka',
         trigger_s=spelt[0] if spelt else 0.0,
         trigger_note=""
         if spelt
         else "                            # 0: the next batch starts as the last one ends",
+        windows="" if column else "# ",
+        window_s=window_s,
+        event_time=KAFKAS_TIME if column in ("", KAFKAS_COLUMN) else column,
     )
     try:
         loading.parse(found, environment={})
@@ -115,16 +131,15 @@ def command(
         raise Misconfigured("--job", f"{name!r} makes no valid file ({wrong}): name it with --job") from wrong
     file.write_text(found, encoding="utf-8")
     if as_json:
-        click.echo(json.dumps({"schema": 1, "file": str(file), "job": name, "missing": missing}))
+        options.print_json(file=str(file), job=name, missing=missing)
     else:
         click.echo(
             f"{file} is written: look at args and inputs, then run `headroom check` and `headroom serve "
             f"--launch {name}`"
         )
         if missing:
-            click.echo("the script does not spell out the topic that it reads: fill it in at FILL IN")
-    if missing:
-        raise click.exceptions.Exit(1)
+            click.echo(f"the script does not spell out the topic that it reads: fill it in at {FILL_IN}")
+    options.answer_no(missing)
 
 
 def _topics(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:

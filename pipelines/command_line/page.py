@@ -34,10 +34,7 @@ def paragraph(
 ) -> None:
     """Wrapped text, the first line behind `mark`."""
     grid = Table.grid(padding=(0, 1))
-    if mark:
-        grid.add_row(mark, text)
-    else:
-        grid.add_row(text)
+    grid.add_row(*([mark] if mark else []), text)
     show(Padding(grid, (0, 0, 0, indent), style=colour or ""), err=err)
 
 

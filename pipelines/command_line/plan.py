@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from models.errors import Misconfigured
 from models.planning import FORMS, MARGIN, UNDETERMINED, Answer, Plan, SlotMeasurement
 from models.quantities import Interval, Misuse, Unknown
 
-from . import page
+from . import options, page
 
 COLUMNS = ("task_slots", "memory_mb", "sustained_rps")
-
-
-class Unreadable(click.ClickException):
-    """The measurements cannot be read; the message says where and what to do."""
-
-    exit_code = 2
 
 
 @click.command("plan")
@@ -33,17 +28,24 @@ class Unreadable(click.ClickException):
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     help=f"CSV with the columns {', '.join(COLUMNS)}, one line per run; '-' reads standard input.",
 )
-@click.option("--target-rps", required=True, type=float, help="The rate to plan for, records/s.")
+@click.option(
+    "--target-rps",
+    metavar="RATE",
+    required=True,
+    type=click.FloatRange(0, min_open=True),
+    help="The rate to plan for, records/s.",
+)
 @click.option(
     "--margin",
+    metavar="SHARE",
     default=MARGIN,
     show_default=True,
-    type=float,
-    help="Ask for this share more than the target.",
+    type=click.FloatRange(0),
+    help="Plan for this share more than the target.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.as_json("Print the answer as JSON.")
 def command(path: Path, target_rps: float, margin: float, as_json: bool) -> None:
-    """How many task slots will sustain a rate, per memory profile and candidate model?
+    """Predict the task slots that a rate needs, per memory profile and candidate model.
 
     Three models of the sustained rate over slots and memory are fitted: linear, log1p, sqrt. One is chosen
     only when the measurements can tell them apart; otherwise the choice is "undetermined", the interval spans
@@ -51,65 +53,68 @@ def command(path: Path, target_rps: float, margin: float, as_json: bool) -> None
 
     \b
     Exit code 0: answered, also when the choice is undetermined.
-    Exit code 1: by no candidate does any number of slots reach the rate.
-    Exit code 2: it could not run.
+    Exit code 1: no number of slots reaches the rate, by no model.
     """
-    for name, value, lowest in (("--target-rps", target_rps, "above 0"), ("--margin", margin, "0 or more")):
-        if not math.isfinite(value) or value < 0 or (lowest == "above 0" and value == 0):
-            raise click.BadParameter(f"must be a number {lowest}, got {value:g}", param_hint=f"'{name}'")
     plan = Plan.fit(read(path))
-    answers = plan.answers(target_rps=target_rps, margin=margin)
+    try:
+        answers = plan.answers(target_rps=target_rps, margin=margin)
+    except Misuse as wrong:
+        raise Misconfigured(f"--{wrong.argument.replace('_', '-')}", wrong.problem) from wrong
     reached = any(isinstance(i, Interval) for a in answers for i in a.candidates.values())
     if as_json:
-        click.echo(json.dumps(as_data(plan, answers, target_rps=target_rps, margin=margin), indent=1))
+        options.print_json(indent=1, **as_data(plan, answers, target_rps=target_rps, margin=margin))
     else:
         show(plan, answers, target_rps=target_rps, margin=margin)
-    if not reached:
-        raise click.exceptions.Exit(1)
+    options.answer_no(not reached)
 
 
 def read(path: Path) -> list[SlotMeasurement]:
     """The measurements of a CSV file; the first thing wrong with it is said with its line and column."""
     try:
         with click.open_file(str(path), encoding="utf-8-sig") as file:
-            text = file.read()
+            rows = csv.DictReader(io.StringIO(file.read(), newline=""))
+        rows.fieldnames = header = [name.strip() for name in rows.fieldnames or ()]
+        if missing := [name for name in COLUMNS if name not in header]:
+            raise Misconfigured(
+                str(path),
+                f"line 1: column {missing[0]} is missing (it has {', '.join(header) or 'nothing'}); the "
+                f"first line must name the columns {','.join(COLUMNS)}, separated by commas",
+            )
+        # A line without any value is skipped.
+        found = [_measurement(row, path, rows.line_num) for row in rows if any(map(_stripped, row.values()))]
     except (OSError, UnicodeDecodeError) as problem:
-        raise Unreadable(f"{path}: cannot be read as a text file ({problem})") from problem
-    rows = csv.reader(io.StringIO(text, newline=""))
-    header = [name.strip() for name in next(rows, [])]
-    if missing := [name for name in COLUMNS if name not in header]:
-        has = ", ".join(header) or "nothing"
-        raise Unreadable(
-            f"{path}: line 1: column {missing[0]} is missing (it has {has}); the first line must name the "
-            f"columns {','.join(COLUMNS)}, separated by commas"
-        )
-    places = [header.index(name) for name in COLUMNS]
-    found = []
-    try:
-        for row in rows:
-            if any(cell.strip() for cell in row):
-                found.append(_measurement(f"{path}: line {rows.line_num}", row, places))
+        why = getattr(problem, "strerror", None) or problem
+        columns = ", ".join(COLUMNS)
+        raise Misconfigured(
+            str(path), f"cannot be read ({why}); name a CSV file with the columns {columns}"
+        ) from problem
     except csv.Error as problem:
-        raise Unreadable(f"{path}: line {rows.line_num}: not CSV ({problem})") from problem
+        raise Misconfigured(str(path), f"line {rows.line_num}: not CSV ({problem})") from problem
     if not found:
-        raise Unreadable(f"{path}: no measurements below the first line; add one line per run")
+        raise Misconfigured(str(path), "no measurements below the first line; add one line per run")
     return found
 
 
-def _measurement(where: str, row: list[str], places: list[int]) -> SlotMeasurement:
+def _measurement(row: Mapping[str, str], path: Path, line: int) -> SlotMeasurement:
     values = []
-    for name, place in zip(COLUMNS, places, strict=True):
-        cell = row[place].strip() if place < len(row) else ""
+    for name in COLUMNS:
+        cell = _stripped(row[name])
         try:
             values.append(float(cell))
         except ValueError:
             wrong = f"{cell!r} is not a number" if cell else "is empty"
-            raise Unreadable(f"{where}: column {name}: {wrong}; write a plain number such as 4096") from None
+            said = f"line {line}: column {name}: {wrong}; write a plain number such as 4096"
+            raise Misconfigured(str(path), said) from None
     slots, memory, rate = values
     try:
         return SlotMeasurement(int(slots) if slots.is_integer() else slots, memory, rate)  # type: ignore[arg-type]
-    except Misuse as problem:
-        raise Unreadable(f"{where}: column {problem.argument}: {problem.problem}") from problem
+    except Misuse as wrong:
+        raise Misconfigured(str(path), f"line {line}: column {wrong.argument}: {wrong.problem}") from wrong
+
+
+def _stripped(cell: Any) -> str:
+    """A short line has None in its last columns, a long one a list of what is too much."""
+    return cell.strip() if isinstance(cell, str) else ""
 
 
 def as_data(plan: Plan, answers: tuple[Answer, ...], *, target_rps: float, margin: float) -> dict[str, Any]:
@@ -117,7 +122,6 @@ def as_data(plan: Plan, answers: tuple[Answer, ...], *, target_rps: float, margi
     choice, why = plan.choice
     errors = plan.split_errors_rps
     return {
-        "schema": 1,
         "target_rps": target_rps,
         "margin": margin,
         "asked_rps": target_rps * (1 + margin),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -11,51 +12,48 @@ from pathlib import Path
 import click
 
 from models.errors import HeadroomError
-from models.quantities import Unknown
 from profiling_jobs.orders import run_order
 
 from ..processes import owner
 from ..serving import Say, Service, open_service
 from ..settings import loading
-from . import stored_job
+from ..web.access import with_token
+from . import options, stored_job
 
-PAGES = "Dagster's and MLflow's pages, and Dagster's daemon, without which nothing is evaluated."
+PAGES = "Dagster's and MLflow's pages, and Dagster's daemon. Without the daemon nothing is evaluated."
 LOOK_S = 1.0  # how often it is looked whether everything still runs
 
 
 @click.command("serve")
-@click.option(
-    "--file",
-    default=Path("headroom.toml"),
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="The settings.",
-)
-@click.option(
-    "--folder",
-    default=Path(".headroom"),
-    show_default=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where everything is kept.",
-)
-@click.option("--launch", "wanted", multiple=True, metavar="JOB", help="Start this job too; may be repeated.")
-@click.option("--launch-all", is_flag=True, help="Start every job of the settings that is not attached.")
+@options.file
+@options.folder
+@click.option("--launch", "wanted", multiple=True, metavar="JOB", help="Start this job; may be repeated.")
+@click.option("--launch-all", is_flag=True, help="Start every job that this machine or cluster runs.")
 @click.option("--pages/--no-pages", default=True, help=PAGES)
-@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
+@click.option("--read-only", is_flag=True, help="Nothing can be changed on the pages; commands still can.")
+@click.option("--print-url", is_flag=True, help="Print the address with its token, as on a terminal.")
+@options.as_json("Print the addresses as one line of JSON.")
 def command(
-    file: Path, folder: Path, wanted: tuple[str, ...], launch_all: bool, pages: bool, as_json: bool
+    file: Path,
+    folder: Path,
+    wanted: tuple[str, ...],
+    launch_all: bool,
+    pages: bool,
+    read_only: bool,
+    print_url: bool,
+    as_json: bool,
 ) -> None:
-    """Own the folder: watch the jobs, carry out what is asked, and show Dagster's and MLflow's pages.
+    """Run Headroom: watch the jobs, evaluate and rescale them, and serve the pages of Dagster and MLflow.
 
-    Kafka and Spark of this machine run with it, where the settings name no others. Ctrl-C ends everything
-    that was started; nothing of what was learnt is lost.
+    The pages have one address, which needs a token: `headroom open` opens it with the token. Kafka and Spark
+    are started on this machine where the settings name no others. Ctrl-C ends everything that was started;
+    measurements and models are kept.
 
     \b
-    Exit code 2: it could not run.
-    Exit code 130, 143, 129: it was stopped by Ctrl-C, SIGTERM or a closed terminal.
+    Exit code 130, 143, 129: ended by Ctrl-C, SIGTERM, a closed terminal.
     """
     settings = loading.load(file, environment=os.environ)
-    jobs = [name for name, job in settings.jobs.items() if not job.attach] if launch_all else list(wanted)
+    jobs = [name for name, job in settings.jobs.items() if not job.elsewhere] if launch_all else list(wanted)
     for name in jobs:
         if name not in settings.jobs:
             raise stored_job.no_job(name, tuple(settings.jobs), file)
@@ -67,7 +65,9 @@ def command(
     with owner.interruptible(say), ExitStack() as stack:
         command_line = "headroom serve" if pages else stored_job.SILENT
         service = stack.enter_context(
-            open_service(settings, file=file, folder=folder, say=say, command=command_line)
+            open_service(
+                settings, file=file, folder=folder, say=say, command=command_line, read_only=read_only
+            )
         )
         if pages:
             service.pages.start()
@@ -80,7 +80,8 @@ def command(
             stack.enter_context(simulated_load(service.environment, settings))
         for name in jobs:
             _launch(service, name, say=say)
-        _tell(service, pages=pages, as_json=as_json, say=say)
+        shown = print_url or (sys.stdout.isatty() and not as_json)  # a log is read by others too
+        _tell(service, pages=pages, url=shown, as_json=as_json, say=say)
         while True:
             time.sleep(LOOK_S)
             service.server.context.file.refresh()
@@ -95,24 +96,31 @@ def _launch(service: Service, name: str, *, say: Say) -> None:
         say(f"{name} was not started: {error}")
 
 
-def _tell(service: Service, *, pages: bool, as_json: bool, say: Say) -> None:
-    found = None
+def _tell(service: Service, *, pages: bool, url: bool, as_json: bool, say: Say) -> None:
+    found: dict[str, str] = {}
     if pages:
         try:
             found = service.pages.wait()
         except HeadroomError as error:  # the jobs run, and it is looked after
             say(f"{error}; jobs run, Dagster is tried again, without it nothing is evaluated or decided")
+    opened = with_token(f"{found['pages']}/", service.folder) if url and found else ""
+    own_kafka = service.environment.brokers and service.environment.own_topics
+    login = str(service.folder / "kafka" / "client.properties") if own_kafka else ""
     if as_json:
+        found |= {"url": opened} if opened else {}
         addresses = {"kafka": service.environment.brokers} if service.environment.brokers else {}
-        addresses |= {} if found is None else found.to_json()
+        addresses |= ({"kafka_login": login} if login else {}) | found
         _printed(json.dumps({"schema": 1, "folder": str(service.folder), "pid": os.getpid(), **addresses}))
         return
     if service.environment.brokers:
         say(f"Kafka:   {service.environment.brokers}")
-    if found is not None:
-        say(f"Dagster: {found.dagster}")
-        if not isinstance(found.mlflow, Unknown):
-            say(f"MLflow:  {found.mlflow}")
+        if login:
+            say(f"         producers of yours log in, your script does not have to: {login}")
+    if found:
+        say(f"Pages:   {opened or found['pages']}, which `headroom open` opens in a browser")
+    for name, title in (("dagster", "Dagster:"), ("mlflow", "MLflow: ")):
+        if name in found:
+            say(f"{title} {found[name]}")
     say(f"serving {', '.join(sorted(service.settings.jobs)) or 'no job yet'}; Ctrl-C ends everything")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,18 +15,17 @@ from rich.live import Live
 from rich.text import Text
 
 from models.errors import HeadroomError
-from models.quantities import Misuse, Unknown, lasting
-from profiling_jobs.control_loop.evaluation_record import Evaluation
+from models.quantities import Unknown, lasting
+from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import Line, has_decided, in_short
 from profiling_jobs.explain.wording import brief_s, verdict_on
 from profiling_jobs.orders import ServerBusy
 
-from ..environments.base import STORE
-from ..integrations.sqlite_store import SqliteStore
+from ..integrations.stores.opening import find_store
 from ..processes import owner
 from ..server.client import START_IT, Client
-from ..settings import loading, times
-from . import page, stored_job
+from ..settings import times
+from . import options, page, stored_job
 
 EVERY_S = 2.0  # judgement: a tick comes every ten seconds at the most
 HEADER = ("job", "size", "records/s", "lag s", "promise", "last tick", "in force")
@@ -37,16 +34,16 @@ COLOURS = {"kept": "green", "not kept": "red", "recovering": "yellow"}
 
 @click.command("status")
 @click.argument("job", required=False)
-@click.option("--watch", is_flag=True, help=f"Show it anew every {EVERY_S:g} s, until Ctrl-C.")
-@stored_job.options
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON; with --watch a line each time.")
+@click.option("--watch", is_flag=True, help=f"Refresh every {EVERY_S:g} s, until Ctrl-C.")
+@options.file
+@options.folder
+@options.as_json("Print it as JSON; with --watch a line each time.")
 def command(job: str | None, watch: bool, file: Path, folder: Path, as_json: bool) -> None:
-    """Every job, or one: its size, load and lag, whether its promise is kept now, and what is in force.
+    """Show every job, or only JOB: size, load, lag, whether the promise is kept, and what is in force.
 
     \b
-    Exit code 0: every job is evaluated, and its promise is kept now.
-    Exit code 1: not so for one of them, or it cannot be known.
-    Exit code 2: it could not run.
+    Exit code 0: the promise of every job is kept now.
+    Exit code 1: a promise is not kept, or it is not known.
     """
     live = watch and not as_json and sys.stdout.isatty()
     with (
@@ -57,7 +54,7 @@ def command(job: str | None, watch: bool, file: Path, folder: Path, as_json: boo
         while True:
             found = looked(file, folder, job)
             if as_json:
-                click.echo(json.dumps(found, ensure_ascii=False))
+                options.print_json(**found)
             elif on is not None:
                 on.update(shown(found), refresh=True)
             else:
@@ -65,40 +62,40 @@ def command(job: str | None, watch: bool, file: Path, folder: Path, as_json: boo
             if not watch:
                 break
             time.sleep(EVERY_S)
-    if not all(one["promise"] == "kept" for one in found["jobs"].values()):
-        raise click.exceptions.Exit(1)
+    options.answer_no(any(one["promise"] != "kept" for one in found["jobs"].values()))
 
 
 def looked(file: Path, folder: Path, only: str | None = None) -> dict[str, Any]:
-    """What is known now, as plain JSON."""
-    settings = loading.load(file, environment=os.environ)
-    if only is not None and only not in settings.jobs:
-        raise stored_job.no_job(only, tuple(settings.jobs), file)
+    """Status of the jobs, as plain JSON."""
+    settings = stored_job.settings_with(only, file)
     running, problem = _server(folder)
     now_s = max(time.time(), running.get("now_s", 0.0))
     jobs = {}
-    for name in sorted(settings.jobs) if only is None else [only]:
-        newest = None
-        if (folder / STORE).exists():
-            with SqliteStore(folder / STORE) as store:
-                newest = store.evaluations(name, limit=1)
+    names = sorted(settings.jobs) if only is None else [only]
+    with find_store(settings.store, folder) or nullcontext() as store:
+        evaluated = {name: store.evaluations(name, limit=1) if store else () for name in names}
+    for name, newest in evaluated.items():
         status = running.get("jobs", {}).get(name, {})
         jobs[name] = _job(newest[-1] if newest else None, status, now_s=now_s)
         if not running:  # what was evaluated last says nothing of now
             jobs[name]["promise"] = "not evaluated"
+    theirs = running.get("jobs", {})
+    runs = {
+        name for name, one in theirs.items() if one["state"] != "stopped" and not one.get("elsewhere", False)
+    }
     going_on = [one for one in running.get("orders", ()) if one["state"] == "running"]
     return {
-        "schema": 1,
         "at": times.shown(now_s),
         "server": None if problem else running.get("folder"),
-        "problem": problem,
+        "problem": problem or running.get("problem", ""),
         "jobs": jobs,
+        "removed": [] if only else sorted({*runs, *running.get("removed", ())} - set(settings.jobs)),
         "orders": [one for one in going_on if only in (None, one["job"])],
     }
 
 
 def _server(folder: Path) -> tuple[Mapping[str, Any], str]:
-    """What the server says, and why nothing where it says nothing."""
+    """Status that the server reports, or the reason why it reports none."""
     if owner.holder(folder) is None:
         return {}, f"no server runs for {folder}, nothing is evaluated: {START_IT}"
     try:
@@ -124,9 +121,8 @@ def _job(newest: tuple[float, Mapping[str, Any]] | None, status: Mapping[str, An
     }
     if newest is None:
         return row
-    try:
-        evaluation = Evaluation.from_json(newest[1])
-    except (Misuse, KeyError, TypeError):
+    evaluation = stored_job.evaluation_of(newest[1])
+    if evaluation is None:
         return row | {"why": "the last tick was written by another version of Headroom"}
     line: Line = in_short(evaluation)
     size = evaluation.scale_out
@@ -157,7 +153,7 @@ def _promise(evaluation: Evaluation, *, now_s: float) -> str:
 
 
 def shown(found: Mapping[str, Any]) -> Group:
-    """The same for a terminal."""
+    """Status of the jobs, as text for a terminal."""
     rows = []
     for name, one in found["jobs"].items():
         alive, size = one["executors_alive"], one["scale_out"]
@@ -178,6 +174,10 @@ def shown(found: Mapping[str, Any]) -> Group:
             )
         )
     lines = [Text(found["problem"], style="yellow")] if found["problem"] else []
+    lines += [
+        Text(f"{name} is not in headroom.toml any more, and runs: `headroom stop {name}` ends it")
+        for name in found["removed"]
+    ]
     for order in found["orders"]:
         share = "" if order["share"] is None else f" {order['share']:.0%}"
         lines.append(Text(f"{order['what']} of {order['job']}{share}: {order['stage']}"))

@@ -10,26 +10,26 @@ import difflib
 import os
 import pwd
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from models.errors import Misconfigured, NotReady
-from models.quantities import lasting
+from models.ports import Store
+from models.quantities import Misuse, lasting
 
-from ..environments.base import STORE
-from ..integrations.sqlite_store import SqliteStore
+from ..integrations.stores.opening import find_store, open_store, place
 from ..processes import owner
 from ..settings import loading, times
 from ..settings.loading import WrongSettings
-from ..settings.schema import JobSettings, Settings
+from ..settings.schema import JobSettings, Settings, StoreSettings
 from . import page
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from profiling_jobs.control_loop.memory import Evaluation
+
 SILENT = "headroom serve --no-pages"
 """The command of a server that evaluates nothing and serves no pages."""
 LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
@@ -42,7 +42,7 @@ class StoredJob:
     name: str
     settings: JobSettings | None
     """None where headroom.toml is broken or does not name the job any more."""
-    store: SqliteStore
+    store: Store
     now_s: float
     """Of the loop's clock: a simulated one may run ahead of ours."""
     newest_at_s: float | None
@@ -72,7 +72,7 @@ class StoredJob:
         return (self.now_s // self.interval_s + 1) * self.interval_s
 
     def next_tick(self) -> str:
-        """The same as a sentence."""
+        """The time of the next tick as a sentence."""
         if self.next_tick_s == self.now_s:
             return "It counts from the next tick on, which is due now."
         if self.next_tick_s is not None:
@@ -96,38 +96,21 @@ class StoredJob:
         return f"`{self.owner}` runs: what it prints, or the ticks on Dagster's page, say why"
 
 
-def options(command: Command) -> Command:
-    """`--file` and `--folder`."""
-    command = click.option(
-        "--folder",
-        default=Path(".headroom"),
-        show_default=True,
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Where everything is kept.",
-    )(command)
-    return click.option(
-        "--file",
-        default=Path("headroom.toml"),
-        show_default=True,
-        type=click.Path(path_type=Path),
-        help="The settings.",
-    )(command)
-
-
 @contextmanager
 def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iterator[StoredJob]:
     """The job of this name; an unknown name is Misconfigured, with the nearest one that there is."""
     settings, trouble = _settings(file)
     configured = {} if settings is None else dict(settings.jobs)
-    path = folder / STORE
-    if name not in configured and not path.exists():
-        raise trouble or no_job(name, tuple(configured), file)
-    if not path.exists() and not create:
+    kept_in = _kept_in(settings, folder)
+    there = (open_store if create and name in configured else find_store)(kept_in, folder)
+    if there is None:
+        if name not in configured:
+            raise trouble or no_job(name, tuple(configured), file)
         raise NotReady(
-            f"nothing was ever evaluated here, there is no {path}: start `headroom serve`, or name the "
-            "right --folder"
+            f"nothing was ever evaluated here, there is no {place(kept_in, folder)}: start `headroom serve`, "
+            "or name the right --folder"
         )
-    with SqliteStore(path) as store:
+    with there as store:
         found = store.evaluations(name, limit=1)
         if name not in configured and not found and store.control(name) is None:
             raise trouble or no_job(name, tuple(configured), file)
@@ -139,6 +122,24 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
         living = owner.holder(folder)
         command = "" if living is None else living.process.command[0]
         yield StoredJob(name, configured.get(name), store, now_s, newest_at_s, newest, command)
+
+
+def evaluation_of(document: Mapping[str, Any]) -> Evaluation | None:
+    """The evaluation as it is stored; None where another version of Headroom has written it."""
+    from profiling_jobs.control_loop.memory import Evaluation  # with numpy, which a pause does not need
+
+    try:
+        return Evaluation.from_json(document)
+    except (Misuse, KeyError, TypeError):
+        return None
+
+
+def settings_with(job: str | None, file: Path) -> Settings:
+    """The settings; Misconfigured where they do not name the job."""
+    settings = loading.load(file, environment=os.environ)
+    if job is not None and job not in settings.jobs:
+        raise no_job(job, tuple(settings.jobs), file)
+    return settings
 
 
 def who() -> str:
@@ -168,6 +169,15 @@ def _settings(file: Path) -> tuple[Settings | None, Misconfigured | None]:
         return None, Misconfigured(str(file), f"{first}: see `headroom check`")
     except Misconfigured as wrong:
         return None, wrong
+
+
+def _kept_in(settings: Settings | None, folder: Path) -> StoreSettings:
+    """Which store; where headroom.toml is broken, that of the last server of this folder."""
+    if settings is None:
+        last = {loading.HEADROOM_SETTINGS: str(folder / "settings.json")}
+        with suppress(Misconfigured):
+            return loading.in_force(Path(), environment=last).store
+    return StoreSettings() if settings is None else settings.store
 
 
 def no_job(name: str, known: tuple[str, ...], file: Path) -> Misconfigured:

@@ -8,23 +8,23 @@ Only the brokers' offsets and the job's checkpoint or consumer group are read. T
 
 The number of its executors is `executors` in headroom.toml.
 
-The ports here stand before those of the environment: questions about an attached job are answered from what
-was seen of it. It is never launched, stopped, rescaled or drilled, and no deployment of ours may write to its
-checkpoint or topics.
+Where there are such jobs, `Attached.deployments` and `Attached.metrics` stand before those of the
+environment: questions about them are answered from what was seen of them. None is ever launched, stopped or
+rescaled, and no deployment of ours may write to its checkpoint or topics. That none is drilled, the checks of
+an order see to (pipelines/settings/job_plans.py).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from models.errors import HeadroomError, Unsafe
-from models.ports import Deployments, Failures, Injection, Metrics, Plan, Query, Rescaled, Sample, Status
+from models.ports import Deployments, Metrics, Plan, Query, Rescaled, Sample, Status
 from models.quantities import Unknown
 from profiling_jobs import plans
-from profiling_jobs.telemetry.sampler import sampled
+from profiling_jobs.telemetry.timeline import sampled
 
 from ..settings.schema import JobSettings
 
@@ -39,7 +39,7 @@ State = Literal["running", "stalled", "unknown"]
 
 @dataclass(frozen=True)
 class Theirs:
-    """An attached job: where it reads, writes and keeps its checkpoint. A `Query`."""
+    """A job that another system runs: where it reads, writes and keeps its checkpoint. A `Query`."""
 
     name: str
     inputs: Mapping[str, str]
@@ -61,7 +61,7 @@ class Theirs:
 
     @property
     def group(self) -> str:
-        """Nobody but the job commits to it; it may not be there at all."""
+        """The consumer group of the job, which only the job commits to; it may not exist."""
         return self.consumer_group or f"headroom.{self.name}"
 
     @property
@@ -73,22 +73,38 @@ class Theirs:
 def theirs(jobs: Mapping[str, JobSettings]) -> dict[str, Theirs]:
     """The attached jobs of the settings."""
     return {
-        name: Theirs(
-            name=name,
-            inputs=dict(job.inputs),
-            outputs=dict(job.outputs),
-            checkpoint=str(job.checkpoint),
-            executors=job.executors or not_said(name),
-            trigger_s=job.trigger_s,
-            consumer_group=job.consumer_group,
-        )
+        name: their(name, job, executors=job.executors or not_said(name))
         for name, job in jobs.items()
         if job.attach
     }
 
 
+def their(name: str, job: JobSettings, *, executors: int | Unknown) -> Theirs:
+    """A job that another system runs, as its settings describe it."""
+    return Theirs(
+        name=name,
+        inputs=dict(job.inputs),
+        outputs=dict(job.outputs),
+        checkpoint=str(job.checkpoint),
+        executors=executors,
+        trigger_s=job.trigger_s,
+        consumer_group=job.consumer_group,
+    )
+
+
+def check_beside(plan: Plan, others: Iterable[Theirs]) -> None:
+    """Refuse a plan of ours that could get in the way of a job that another system runs."""
+    for one in others:
+        plans.apart(plan, one)
+        if plans.overlaps(plan.checkpoint, one.checkpoint):
+            raise Unsafe(
+                f"job.{plan.job}.checkpoint: {plan.checkpoint} belongs to {one.name}, which runs "
+                "elsewhere: two queries would destroy it; give each its own"
+            )
+
+
 def not_said(name: str) -> Unknown:
-    """Nobody has said how many executors it has."""
+    """The number of executors while the settings do not name it."""
     return Unknown(f"job.{name}.executors is not set: say there how many its owner has given it")
 
 
@@ -103,15 +119,23 @@ class _Look:
 
 
 class Attached:
-    """The jobs of other people: what was seen of them, and what follows from that."""
+    """Attached jobs: what was read of them, and the state that follows from it."""
 
     def __init__(self, jobs: Mapping[str, Theirs], *, now_s: Callable[[], float]) -> None:
         self.jobs = dict(jobs)
         self._now_s = now_s
         self._looks: dict[str, _Look] = {}
 
+    def deployments(self, ours: Deployments) -> Deployments:
+        """Our deployments, and beside them these jobs, if there are any."""
+        return AttachedDeployments(ours, self) if self.jobs else ours
+
+    def metrics(self, everything: Metrics) -> Metrics:
+        """Metrics that also say how these jobs are doing, if there are any."""
+        return AttachedMetrics(everything, self) if self.jobs else everything
+
     def saw(self, name: str, found: Sample | HeadroomError) -> None:
-        """What was read of it just now."""
+        """Note what was just read of a job."""
         before = self._looks.get(name)
         if isinstance(found, HeadroomError):
             if before is not None:
@@ -126,13 +150,13 @@ class Attached:
         self._looks[name] = _Look(found, commit_at_s, since_s)
 
     def status(self, name: str) -> Status:
-        """What follows from what was read last."""
+        """State of a job, as it follows from what was read last."""
         their = self.jobs[name]
         state, reason = self._state(their)
-        return Status(state, their.executors, NO_EXECUTORS, NO_RUN, reason, ours=False)
+        return Status(state, their.executors, NO_EXECUTORS, NO_RUN, reason, ours=False, elsewhere=True)
 
     def refuse(self, name: str, what: str) -> None:
-        """Hands off, if it is one of them."""
+        """Refuse to act on a job that another system runs."""
         if name in self.jobs:
             raise Unsafe(f"job.{name}.attach = true: it is run elsewhere, so it is not {what} here")
 
@@ -170,13 +194,7 @@ class AttachedDeployments:
 
     def launch(self, plan: Plan) -> None:
         self._attached.refuse(plan.name, "started")
-        for their in self._attached.jobs.values():
-            plans.apart(plan, their)
-            if plans.overlaps(plan.checkpoint, their.checkpoint):
-                raise Unsafe(
-                    f"job.{plan.job}.checkpoint: {plan.checkpoint} belongs to {their.name}, which runs "
-                    "elsewhere: two queries would destroy it; give each its own"
-                )
+        check_beside(plan, self._attached.jobs.values())
         self._ours.launch(plan)
 
     def scale(
@@ -195,7 +213,7 @@ class AttachedDeployments:
         return self._ours.status(name)
 
     def names(self) -> tuple[str, ...]:
-        """Ours alone."""
+        """Names of our own deployments."""
         return tuple(name for name in self._ours.names() if name not in self._attached.jobs)
 
     def plan(self, name: str) -> Query:
@@ -206,10 +224,10 @@ class AttachedDeployments:
 
 
 class AttachedMetrics:
-    """The same metrics for several threads, in turn; of attached jobs nothing that only a driver knows."""
+    """The same metrics; of attached jobs nothing that only a driver knows."""
 
     def __init__(self, metrics: Metrics, attached: Attached) -> None:
-        self._metrics, self._attached, self._turn = metrics, attached, threading.Lock()
+        self._metrics, self._attached = metrics, attached
 
     def sample(self, name: str) -> Sample:
         found = self.sample_all([name])[name]
@@ -219,42 +237,10 @@ class AttachedMetrics:
 
     def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
         """Several jobs at the same moment; what could not be sampled carries its error."""
-        with self._turn:
-            found = dict(sampled(self._metrics, names))
+        found = dict(sampled(self._metrics, names))
         for name in found.keys() & self._attached.jobs.keys():
             sample = found[name]
             if not isinstance(sample, HeadroomError):
-                found[name] = sample = replace(sample, run_id=NO_RUN, executors=NO_EXECUTORS)
+                found[name] = sample = replace(sample, run_id=NO_RUN, executors=NO_EXECUTORS, driver=NO_RUN)
             self._attached.saw(name, sample)
         return found
-
-
-class GuardedFailures:
-    """Failures that may be refused at the moment they are to be caused. An adapter of the port `Failures`."""
-
-    def __init__(self, failures: Failures, refuse: Callable[[str, str], None]) -> None:
-        """`refuse`: gets the deployment and the kind, and raises if it must not be."""
-        self._failures, self._refuse = failures, refuse
-
-    def kinds(self) -> frozenset[str]:
-        return self._failures.kinds()
-
-    def inject(self, deployment: str, kind: str) -> Injection:
-        self._refuse(deployment, kind)
-        return self._failures.inject(deployment, kind)
-
-    def clear(self, injection_id: str) -> None:
-        self._failures.clear(injection_id)
-
-    def active(self) -> tuple[Injection, ...]:
-        return self._failures.active()
-
-    def left_over(self) -> tuple[Injection, ...]:
-        return self._failures.left_over()
-
-
-class AttachedFailures(GuardedFailures):
-    """Failures are caused in what is ours."""
-
-    def __init__(self, failures: Failures, attached: Attached) -> None:
-        super().__init__(failures, lambda deployment, kind: attached.refuse(deployment, "hurt"))

@@ -7,17 +7,19 @@ What it starts is stopped on leaving; what was running before is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from models.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Source, Store
+from models.ports import Broker, Clock, Deployments, Failures, Metrics, Plan, Query, Source, Store
 from models.quantities import Unknown
 from profiling_jobs.experiments.copies import ExperimentContext
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.request import Request
+from profiling_jobs.recording.recorder import Request
 from profiling_jobs.telemetry.spark_page import StageTime
 
 from ..processes.owner import Owner
@@ -26,8 +28,17 @@ from ..settings.schema import JobSettings, Settings
 if TYPE_CHECKING:
     from .simulated.time import Pace
 
-STORE = "headroom.sqlite"
 Say = Callable[[str], None]
+
+
+class RealClock:
+    """The clock of this machine."""
+
+    def now_s(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, seconds))
 
 
 class Recording(Protocol):
@@ -37,8 +48,8 @@ class Recording(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
-    """All ports, and what else commands and the server need from where jobs run."""
+class Environment:
+    """The ports of one environment, and what else commands and the server need of it."""
 
     kind: str
     deployments: Deployments
@@ -95,7 +106,20 @@ class World:
         return inputs | {own: there.get(topic, most) for own, topic in plan.outputs.items()}
 
 
-@contextmanager
+def removed(deployments: Deployments, jobs: Container[str]) -> tuple[Query, ...]:
+    """Live jobs that run, or should, although the settings do not name them any more."""
+    plans = map(deployments.plan, deployments.names())
+    return tuple(plan for plan in plans if plan.job not in jobs)
+
+
+KINDS: Mapping[str, str] = {
+    "simulated": "simulated.environment",
+    "local": "local.environment",
+    "kubernetes": "kubernetes.environment",
+}
+"""`[deployment] kind` -> the module below this package whose `opened`, called as the one here, opens it."""
+
+
 def opened(
     settings: Settings,
     folder: Path,
@@ -103,20 +127,15 @@ def opened(
     say: Say = lambda text: None,
     owner: Owner | None = None,
     since_s: float | None = None,
-) -> Iterator[World]:
+) -> AbstractContextManager[Environment]:
     """Open the environment of `[deployment] kind`.
 
-    `owner`: who has the folder already, and ends what runs there; otherwise it is taken, and given up on
-    leaving. `since_s`: when a simulated environment begins; its time then passes as real time does, and
-    without it as fast as it can be computed.
+    `owner`: of the folder, where it is taken already; it ends what runs there. Otherwise the folder is taken,
+    and released on leaving. `since_s`: when a simulated environment begins; its time then passes as real time
+    does, and without it as fast as it can be computed.
     """
-    if settings.deployment.kind == "simulated":
-        from .simulated.environment import simulated
-
-        with simulated(settings, folder, since_s=since_s) as world:
-            yield replace(world, owner=owner)
-    else:
-        from .local.environment import local
-
-        with local(settings, folder, say, owner) as world:
-            yield world
+    module = import_module(f".{KINDS[settings.deployment.kind]}", __package__)
+    found: AbstractContextManager[Environment] = module.opened(
+        settings, folder, say=say, owner=owner, since_s=since_s
+    )
+    return found

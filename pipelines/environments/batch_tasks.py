@@ -25,7 +25,7 @@ from models.quantities import Unknown
 from ..settings.schema import JobSettings
 
 if TYPE_CHECKING:
-    from .base import World
+    from .base import Environment
 
 DOCUMENT = "partitions"
 STATE = "spark.sql.shuffle.partitions"
@@ -34,10 +34,12 @@ AGAIN_S = 300.0  # judgement: Spark itself finds new partitions at its next batc
 
 
 class Counting:
-    """The tasks per batch of every job; `say` is told when the number changes."""
+    """The tasks per batch of every job; `say` gets a line when the number changes."""
 
-    def __init__(self, world: World, jobs: Mapping[str, JobSettings], *, say: Callable[[str], None]) -> None:
-        self._world, self._jobs, self._say = world, jobs, say
+    def __init__(
+        self, environment: Environment, jobs: Mapping[str, JobSettings], *, say: Callable[[str], None]
+    ) -> None:
+        self._environment, self._jobs, self._say = environment, jobs, say
         self._read: dict[str, tuple[float, int | Unknown]] = {}
         """Job -> when it was read, and what."""
 
@@ -46,10 +48,10 @@ class Counting:
         read_s, tasks = self._read.get(name, (-math.inf, NOT_READ))
         if 0.0 <= now_s - read_s < AGAIN_S:
             return tasks
-        before = known(self._world.store, name)
-        there = live_partitions(self._world, self._jobs[name])
+        before = known(self._environment.store, name)
+        there = live_partitions(self._environment, self._jobs[name])
         if not isinstance(there, Unknown):
-            tasks = learnt(self._world, name, self._jobs[name], there)
+            tasks = learnt(self._environment, name, self._jobs[name], there)
             if tasks != before and before != not_counted(name):
                 self._say(f"{name}: {_in_words(tasks)} now, {_in_words(before)} before")
         elif name not in self._read:  # it may answer any moment
@@ -68,10 +70,10 @@ def counted(job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
     return Unknown(f"{source} partitions are read and {state} keep state: their waves do not go together")
 
 
-def live_partitions(world: World, job: JobSettings) -> dict[str, int] | Unknown:
+def live_partitions(environment: Environment, job: JobSettings) -> dict[str, int] | Unknown:
     """The partitions of the live input topics, by the job's names."""
     try:
-        there = world.broker.topics()
+        there = environment.broker.topics()
     except HeadroomError as error:
         return Unknown(str(error))
     if missing := sorted({topic for topic in job.inputs.values() if topic not in there}):
@@ -79,14 +81,16 @@ def live_partitions(world: World, job: JobSettings) -> dict[str, int] | Unknown:
     return {own: there[topic] for own, topic in job.inputs.items()}
 
 
-def learnt(world: World, name: str, job: JobSettings, partitions: Mapping[str, int]) -> int | Unknown:
+def learnt(
+    environment: Environment, name: str, job: JobSettings, partitions: Mapping[str, int]
+) -> int | Unknown:
     """`counted`, and kept in the store."""
     smooth = Unknown("simulated executors have no waves")
-    tasks = smooth if world.kind == "simulated" else counted(job, partitions)
+    tasks = smooth if environment.kind == "simulated" else counted(job, partitions)
     said = {"unknown": tasks.reason} if isinstance(tasks, Unknown) else {"tasks": tasks}
     document = {"schema": 1, **said}
-    if world.store.document(name, DOCUMENT) != document:
-        world.store.save_document(name, DOCUMENT, document)
+    if environment.store.document(name, DOCUMENT) != document:
+        environment.store.save_document(name, DOCUMENT, document)
     return tasks
 
 

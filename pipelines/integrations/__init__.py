@@ -1,1 +1,1 @@
-"""Adapters of outside systems: Kafka, Spark, MLflow, SQLite."""
+"""Adapters of outside systems: Kafka, Spark, MLflow, SQLite, Postgres."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import json
+import hashlib
 import os
+import re
+import secrets
 import signal
 import time
 import uuid
@@ -19,14 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from models.errors import NotReady, Unsafe
-from profiling_jobs.brokers import Brokers
+from profiling_jobs import secret_file
+from profiling_jobs.brokers import MODULES, OUR_USER, Brokers, jaas
+from profiling_jobs.driver.launch_file import write_text
 
 from ..processes.owner import Owner
 from ..processes.processes import Process
 from . import jars, java, ports
-from . import jars as ivy
-
-__all__ = ["Brokers", "EmbeddedBroker"]
 
 ATTEMPTS = 5  # judgement: twice in a row another program is quicker on a random port
 READY_S = 120.0  # judgement: 4 s on an idle machine, 20 s seen on a loaded one
@@ -39,10 +40,10 @@ SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+listeners=CLIENTS://{host}:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=CLIENTS://{host}:{broker}
+inter.broker.listener.name=CLIENTS
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
 # One node: no second replica to wait for.
 offsets.topic.replication.factor=1
@@ -70,6 +71,26 @@ log.retention.check.interval.ms=60000
 file.delete.delay.ms=1000
 """
 
+SECURITY = """\
+listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
+sasl.enabled.mechanisms={mechanism},PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.mechanism.controller.protocol=PLAIN
+listener.name.controller.sasl.enabled.mechanisms=PLAIN
+listener.name.clients.{scram}.sasl.jaas.config={module} required;
+listener.name.clients.plain.sasl.jaas.config={plain}
+listener.name.controller.plain.sasl.jaas.config={plain}
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{user};User:{node}
+allow.everyone.if.no.acl.found=false
+"""
+SECURED = "authorizer.class.name="
+MECHANISM = "SCRAM-SHA-512"
+NODE = "broker"
+"""The user as whom the broker itself logs in."""
+NODE_PASSWORD = re.compile(rf'user_{NODE}="(\w+)"')
+ITERATIONS = 4096  # the fewest that Kafka takes; the password is random, and not to be guessed
+
 # Measured on two cores: half the processor time to start (2.8 s instead of 5.4 s), and no more per record
 # than with the optimising compiler and its threads (3–4 s instead of 4–8 s for two million of 100 bytes).
 LIGHT = (
@@ -87,6 +108,9 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 logger.started.name=kafka.server.KafkaRaftServer
 logger.started.level=info
+# A warning for each connection without the password would fill the disk.
+logger.selector.name=org.apache.kafka.common.network.Selector
+logger.selector.level=error
 rootLogger.level=warn
 rootLogger.appenderRef.out.ref=out
 """
@@ -95,20 +119,10 @@ rootLogger.appenderRef.out.ref=out
 class EmbeddedBroker:
     """One Kafka broker of ours, one per folder."""
 
-    def __init__(
-        self,
-        owner: Owner,
-        *,
-        name: str = "kafka",
-        heap_mb: int = 512,
-        settings: Path | None = None,
-        progress: ivy.Progress | None = None,
-    ) -> None:
+    def __init__(self, owner: Owner, *, name: str = "kafka", host: str = ports.HOST) -> None:
         self._owner = owner
+        self._host = host
         self._role = name
-        self._heap_mb = heap_mb
-        self._ivy_settings = settings
-        self._progress = progress
         self.folder = owner.folder / name
 
     @property
@@ -119,19 +133,31 @@ class EmbeddedBroker:
     @property
     def brokers(self) -> Brokers:
         """Its address, also while it is down: a restart keeps it."""
-        kept = self._kept_ports()
+        return Brokers(
+            self._address,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=MECHANISM,
+            password_file=str(self.folder / "password"),
+        )
+
+    @property
+    def _address(self) -> str:
+        kept = ports.kept(self.folder)
         if kept is None:
             raise NotReady("the embedded broker was never started")
-        return Brokers(f"{ports.HOST}:{kept[0]}")
+        return f"{self._host}:{kept[0]}"
 
     @property
     def log(self) -> Path:
-        """What it has to say."""
+        """Log file of the broker."""
         return self._owner.log(self._role)
 
     def ensure(self, *, keep_ports: bool = False) -> Brokers:
         """A running broker: the one that is there, or a new one, as `start` starts it."""
         process = self.process
+        if process is not None and SECURED not in (self.folder / "server.properties").read_text():
+            self.stop()  # an earlier version has started it, open to every user of the machine
+            return self.start(keep_ports=True)
         if process is None:
             return self.start(keep_ports=keep_ports)
         if process.frozen:
@@ -148,18 +174,13 @@ class EmbeddedBroker:
         lock = self._lock()
         try:
             runtime = java.find()
-            found = jars.fetch(
-                "broker",
-                settings=self._ivy_settings,
-                progress=self._progress,
-                marks=self._owner.marks(f"{self._role}-jars"),
-            )
+            found = jars.fetch("broker", marks=self._owner.marks(f"{self._role}-jars"))
             for attempt in range(ATTEMPTS):
                 chosen = self._choose_ports(keep=keep_ports, fresh=attempt > 0)
                 self._configure(chosen)
                 command: list[str | Path] = [
                     runtime.command,
-                    *(f"-Xmx{self._heap_mb}m", *LIGHT),
+                    *("-Xmx512m", *LIGHT),
                     f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
                     *("-cp", os.pathsep.join(map(str, found))),
                 ]
@@ -209,14 +230,8 @@ class EmbeddedBroker:
             raise Unsafe(f"a broker already runs on {self.folder} ({who}): stop it first") from None
         return lock
 
-    def _kept_ports(self) -> tuple[int, int] | None:
-        with suppress(OSError, ValueError):
-            broker, controller = json.loads((self.folder / "ports.json").read_text())
-            return int(broker), int(controller)
-        return None
-
     def _choose_ports(self, *, keep: bool, fresh: bool) -> tuple[int, int]:
-        kept = self._kept_ports()
+        kept = ports.kept(self.folder)
         if kept and not fresh and ports.wait_until_free(kept, timeout_s=10.0 if keep else 2.0):
             return kept
         if kept and keep:
@@ -228,10 +243,67 @@ class EmbeddedBroker:
 
     def _configure(self, chosen: tuple[int, int]) -> None:
         broker, controller = chosen
-        text = SETTINGS.format(broker=broker, controller=controller, data=self.folder / "data")
-        (self.folder / "server.properties").write_text(text)
+        text = SETTINGS.format(
+            host=self._host, broker=broker, controller=controller, data=self.folder / "data"
+        )
+        write_text(self.folder / "server.properties", text + self._security())
         (self.folder / "log4j2.properties").write_text(LOGGING)
-        (self.folder / "ports.json").write_text(json.dumps(chosen))
+        ports.keep(self.folder, chosen)
+
+    def _security(self) -> str:
+        """The settings that keep others out; beside them a file for clients of the user's own."""
+        login = jaas(MECHANISM, OUR_USER, secret_file.kept(self.folder / "password"))
+        client = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": MECHANISM,
+            "sasl.jaas.config": login,
+        }
+        write_text(self.folder / "client.properties", "".join(f"{k}={v}\n" for k, v in client.items()))
+        node = secrets.token_hex(32)
+        return SECURITY.format(
+            mechanism=MECHANISM,
+            scram=MECHANISM.lower(),
+            module=MODULES[MECHANISM],
+            plain=jaas("PLAIN", NODE, node)[:-1] + f' user_{NODE}="{node}";',
+            user=OUR_USER,
+            node=NODE,
+        )
+
+    def _admit(self) -> bool:
+        """Check that the broker knows our password, and set it at the first start."""
+        from kafka import KafkaAdminClient
+        from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
+        from kafka.errors import KafkaError
+
+        password = secret_file.kept(self.folder / "password")
+        known = self.folder / "data" / "knows.sha256"  # gone with the data
+        digest = hashlib.sha256(password.encode()).hexdigest()
+        if known.exists() and known.read_text() == digest:
+            return True
+        found = NODE_PASSWORD.search((self.folder / "server.properties").read_text())
+        if found is None:  # it asks for none
+            return True
+        node = {
+            **self.brokers.client(),
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": NODE,
+            "sasl_plain_password": found[1],
+        }
+        verifier = UserScramCredentialUpsertion(
+            OUR_USER, ScramMechanism.SCRAM_SHA_512, password, iterations=ITERATIONS
+        )
+        try:
+            admin = KafkaAdminClient(**node, bootstrap_timeout_ms=2000, request_timeout_ms=5000)
+            try:
+                refused = admin.alter_user_scram_credentials([verifier])[OUR_USER]
+            finally:
+                admin.close()
+        except (KafkaError, OSError, RuntimeError):
+            return False
+        if refused:
+            raise NotReady(f"the broker took no password: {refused}")
+        write_text(known, digest)
+        return True
 
     def _format(self, command: list[str | Path]) -> None:
         if (self.folder / "data" / "meta.properties").exists():
@@ -255,17 +327,36 @@ class EmbeddedBroker:
             raise NotReady(f"the broker's folder could not be formatted: {self._said(since, role)}")
 
     def _wait(self, process: Process, *, since: int | None) -> None:
-        """Until it serves. It is asked only after it said that it started: the port may be another's."""
+        """Wait until it serves. It is asked only after it said that it started: the port may be another's."""
         until = time.monotonic() + READY_S
         started = since is None
         while time.monotonic() < until:
             if not process.alive:
                 raise NotReady(f"the broker ended while starting: {self._said(since or 0)}")
             started = started or STARTED in self._written(since or 0)
-            if started and _serves(self.brokers):
+            if started and self._admit() and self._serves():
                 return
             time.sleep(0.05)
         raise NotReady(f"the broker did not answer within {READY_S:.0f} s: see {self._owner.log(self._role)}")
+
+    def _serves(self) -> bool:
+        """Whether it answers, and every partition has its leader back."""
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+
+        try:
+            admin = KafkaAdminClient(
+                **self.brokers.client(), bootstrap_timeout_ms=2000, request_timeout_ms=5000
+            )
+        except (KafkaError, OSError, RuntimeError):
+            return False
+        try:
+            topics = admin.describe_topics()
+            return all(part["leader_id"] >= 0 for topic in topics for part in topic["partitions"])
+        except (KafkaError, OSError, RuntimeError):
+            return False
+        finally:
+            admin.close()
 
     def _log_size(self, role: str = "") -> int:
         with suppress(FileNotFoundError):
@@ -279,21 +370,3 @@ class EmbeddedBroker:
 
     def _said(self, since: int, role: str = "") -> str:
         return self._written(since, role)[-600:] or "it said nothing"
-
-
-def _serves(brokers: Brokers) -> bool:
-    """Whether it answers, and every partition has its leader back."""
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
-    try:
-        admin = KafkaAdminClient(**brokers.client(), bootstrap_timeout_ms=2000, request_timeout_ms=5000)
-    except (KafkaError, OSError, RuntimeError):
-        return False
-    try:
-        topics = admin.describe_topics()
-        return all(part["leader_id"] >= 0 for topic in topics for part in topic["partitions"])
-    except (KafkaError, OSError, RuntimeError):
-        return False
-    finally:
-        admin.close()

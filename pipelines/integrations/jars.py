@@ -1,17 +1,15 @@
 """The jars of Kafka and of Spark's connector, checked against their locked checksums.
 
-`jars.lock` beside this file names every jar by its coordinates and sha256. They are fetched once per user. A
-jar whose checksum differs is an error and is not kept. With everything in the cache neither Java nor the
-network is touched.
+`jars.lock` beside this file names every jar by its coordinates and sha256. They are fetched once per user; a
+jar whose checksum differs is not kept. With everything in the cache neither Java nor the network is touched.
 
     python -m pipelines.integrations.jars          fetch what is missing
     python -m pipelines.integrations.jars --lock   compute the checksums again, after a coordinate was changed
 
-Jars are fetched with Ivy, which PySpark brings, so that Java is enough.
-
-PySpark ships Ivy, and Ivy knows Maven Central by the name of its resolver `ibiblio`, so that no address
-stands here. HEADROOM_IVY_SETTINGS names an `ivysettings.xml` of one's own, for mirrors and passwords; for a
-proxy set JAVA_TOOL_OPTIONS. Ivy loads one file at a time, so several run side by side.
+Jars are fetched with Ivy, which PySpark ships, so that Java is enough. Ivy knows Maven Central by the name of
+its resolver `ibiblio`, so that no address stands here. HEADROOM_IVY_SETTINGS names an `ivysettings.xml` of
+one's own, for mirrors and passwords; for a proxy set JAVA_TOOL_OPTIONS. Ivy loads one file at a time, so
+several run side by side.
 """
 
 from __future__ import annotations
@@ -24,11 +22,10 @@ import selectors
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 from xml.sax.saxutils import quoteattr
 
 from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
@@ -38,7 +35,6 @@ from . import java
 SETTINGS = "HEADROOM_IVY_SETTINGS"
 PROCESSES = 3  # measured: all 39 jars (47 MB) in 7 s on two idle cores, in 14 s on two busy ones
 SILENCE_S = 60.0  # judgement: a download prints a dot every few kilobytes
-Progress = Callable[[int, int, str], None]  # jars done, jars in all, the one that has just arrived
 
 # Without the poms there is nothing to resolve: one request per jar instead of up to four.
 CENTRAL = """<ivysettings><settings defaultResolver="central"/>
@@ -46,27 +42,33 @@ CENTRAL = """<ivysettings><settings defaultResolver="central"/>
 """
 
 
-class Coordinates(Protocol):
-    """What names a jar in a repository."""
-
-    @property
-    def organisation(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def revision(self) -> str: ...
+LOCK = Path(__file__).with_name("jars.lock")
 
 
-def retrieve(
-    runtime: java.Java,
-    jars: Sequence[Coordinates],
-    work: Path,
-    *,
-    settings: Path | None,
-    progress: Progress | None,
-    marks: Mapping[str, str],
-) -> str:
+@dataclass(frozen=True)
+class Jar:
+    """One jar, as it was locked."""
+
+    group: str
+    organisation: str
+    name: str
+    revision: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the cache."""
+        return f"{self.name}-{self.revision}.jar"
+
+    @property
+    def coordinates(self) -> str:
+        """As Maven writes them."""
+        return f"{self.organisation}:{self.name}:{self.revision}"
+
+
+def _retrieve(jars: Sequence[Jar], work: Path, *, settings: Path | None, marks: Mapping[str, str]) -> str:
     """Fetch jars into `work` as NAME-REVISION.jar, and return what Ivy said; some may not have come."""
+    runtime = java.find()
     chosen = settings or (Path(os.environ[SETTINGS]) if os.environ.get(SETTINGS) else None)
     if chosen is None:
         chosen = work / "ivysettings.xml"
@@ -74,7 +76,6 @@ def retrieve(
     elif not chosen.is_file():
         raise Misconfigured(SETTINGS, f"{chosen} is not a file")
     said: list[bytearray] = []  # one for each process, or their lines would run into each other
-    done = 0
     parts = [jars[start::PROCESSES] for start in range(min(PROCESSES, len(jars)))]
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for number, part in enumerate(parts):
@@ -108,17 +109,11 @@ def retrieve(
                 chunk = os.read(key.fd, 65536)
                 if not chunk:
                     selector.unregister(key.fileobj)
-                start = key.data.rfind(b"\n") + 1
                 key.data.extend(chunk)
-                for line in key.data[start:].split(b"\n")[:-1]:
-                    if b"[SUCCESSFUL ]" in line:
-                        done += 1
-                        if progress:
-                            progress(done, len(jars), line.decode(errors="replace").split("!")[-1].split()[0])
     return b"\n".join(said).decode(errors="replace")
 
 
-def _module(jars: Iterable[Coordinates]) -> str:
+def _module(jars: Iterable[Jar]) -> str:
     wanted = "".join(
         f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} "
         f'rev={quoteattr(jar.revision)} transitive="false" conf="default->*"/>'
@@ -141,37 +136,13 @@ def _ivy() -> Path:
     raise Misconfigured("pyspark", "brings no ivy-*.jar: run `make install`")
 
 
-def reason(said: str) -> str:
+def _reason(said: str) -> str:
     """The line in which Ivy says why a jar did not come."""
     for word in ("UnknownHost", "Exception", "not found", "Connection"):
         for line in said.splitlines():
             if word in line:
                 return line.strip(" \t:=")[:200]
     return "Ivy gave no reason"
-
-
-LOCK = Path(__file__).with_name("jars.lock")
-
-
-@dataclass(frozen=True)
-class Jar:
-    """One jar, as it was locked."""
-
-    group: str
-    organisation: str
-    name: str
-    revision: str
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """Its name in the cache."""
-        return f"{self.name}-{self.revision}.jar"
-
-    @property
-    def coordinates(self) -> str:
-        """As Maven writes them."""
-        return f"{self.organisation}:{self.name}:{self.revision}"
 
 
 def read_lock(path: Path = LOCK) -> tuple[Jar, ...]:
@@ -206,7 +177,6 @@ def fetch(
     cache: Path | None = None,
     lock: Path = LOCK,
     settings: Path | None = None,
-    progress: Progress | None = None,
     marks: Mapping[str, str] | None = None,
 ) -> tuple[Path, ...]:
     """The jars of these groups, in the order of the lock, checked; what is missing is fetched first."""
@@ -216,15 +186,15 @@ def fetch(
     cache = cache or cache_folder()
     missing = [jar for jar in jars if not jar.sha256 or _digest(cache / jar.file) != jar.sha256]
     if missing:
-        _download(missing, cache, settings=settings, progress=progress, marks=marks or {}, check=True)
+        _download(missing, cache, settings=settings, marks=marks or {}, check=True)
     return tuple(cache / jar.file for jar in jars)
 
 
-def relock(path: Path = LOCK, *, settings: Path | None = None, progress: Progress | None = None) -> int:
+def relock(path: Path = LOCK) -> int:
     """Fetch every locked coordinate afresh and write its checksum beside it; how many changed."""
     old = read_lock(path)
     with tempfile.TemporaryDirectory() as folder:
-        _download(old, Path(folder), settings=settings, progress=progress, marks={}, check=False)
+        _download(old, Path(folder), settings=None, marks={}, check=False)
         new = [replace(jar, sha256=_digest(Path(folder) / jar.file)) for jar in old]
     digests = {jar.coordinates: jar.sha256 for jar in new}
     lines = []
@@ -241,16 +211,14 @@ def _download(
     cache: Path,
     *,
     settings: Path | None,
-    progress: Progress | None,
     marks: Mapping[str, str],
     check: bool,
 ) -> None:
-    runtime = java.find()
     absent = []
     wrong = []
     with _writable(cache), tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
         work = Path(name)
-        said = retrieve(runtime, jars, work, settings=settings, progress=progress, marks=marks)
+        said = _retrieve(jars, work, settings=settings, marks=marks)
         for jar in jars:
             arrived = work / jar.file
             digest = _digest(arrived)
@@ -268,7 +236,7 @@ def _download(
     if absent:
         raise NotReady(
             f"{len(absent)} of {len(jars)} jars could not be fetched, the first is {absent[0]} "
-            f"({reason(said)}): check the network, "
+            f"({_reason(said)}): check the network, "
             f"or name the ivysettings.xml of your mirror in {SETTINGS}"
         )
 
@@ -301,14 +269,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lock", action="store_true", help="write the checksums of what is fetched")
     lock = parser.parse_args(arguments).lock
 
-    def show(done: int, total: int, name: str) -> None:
-        sys.stderr.write(f"{done}/{total} {name}\n")
-
     try:
         if lock:
-            sys.stdout.write(f"{relock(progress=show)} checksums changed in {LOCK.name}\n")
+            sys.stdout.write(f"{relock()} checksums changed in {LOCK.name}\n")
         else:
-            paths = fetch(*dict.fromkeys(jar.group for jar in read_lock()), progress=show)
+            paths = fetch(*dict.fromkeys(jar.group for jar in read_lock()))
             sys.stdout.write(f"{len(paths)} jars in {cache_folder()}\n")
     except HeadroomError as error:
         sys.stderr.write(f"{error}\n")

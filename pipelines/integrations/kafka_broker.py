@@ -17,11 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, TypeVar
 
 from models.arguments import number, whole
-from models.errors import Misconfigured, NotReady, Unsafe
+from models.errors import BrokerSilent, Misconfigured, NotReady, Unsafe
 from models.ports import Offsets
 from profiling_jobs.brokers import Brokers
 
@@ -53,9 +52,7 @@ class KafkaBroker:
     def __enter__(self) -> KafkaBroker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     # ---------------------------------------------------------------- topics
@@ -85,7 +82,7 @@ class KafkaBroker:
             except (InvalidConfigurationError, PolicyViolationError):
                 if not shorter:
                     raise
-                # Whoever runs the brokers has reserved these settings: their own ones will do.
+                # Managed brokers may reserve these settings: their own values will do.
                 self._ask(lambda admin: admin.create_topics({topic: wanted}))
             self._ask(lambda admin: admin.wait_for_topics([topic], timeout_ms=REQUEST_S * 1000))
         except TopicAlreadyExistsError:
@@ -283,9 +280,9 @@ class KafkaBroker:
             with suppress(OSError, RuntimeError):  # whatever is left of it
                 admin.close()
 
-    def _silent(self, error: Exception) -> NotReady:
+    def _silent(self, error: Exception) -> BrokerSilent:
         what = f"{type(error).__name__}: {error}".rstrip(": ")
-        return NotReady(
+        return BrokerSilent(
             f"brokers.bootstrap: {self.brokers.bootstrap} does not answer within {self._patience_s:.0f} s "
             f"({what}): is it running, and reachable with this security_protocol?"
         )

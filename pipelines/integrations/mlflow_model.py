@@ -24,14 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.codec import dumps, loads
 from models.quantities import Interval, Misuse, Unknown
-from profiling_jobs.training.model_documents import (
-    AGAIN,
-    Document,
-    digest,
-    job_and_kind,
-    rebuilt,
-    schema_refused,
-)
+from profiling_jobs.training.champions import AGAIN, Document, digest, job_and_kind, rebuilt, schema_refused
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -269,28 +262,18 @@ class Answers:
         return DataFrame(rows, columns=list(_answer_columns(self.kind)))
 
     def _row(self, *question: Any) -> list[Any]:
-        found = self._asked(*question)
-        normal = self._normal(*question) if self.kind == "latency" else []
-        if isinstance(found, Unknown):
-            return [math.nan, math.nan, math.nan, *normal, found.reason]
-        return [found.low, found.mid, found.high, *normal, ""]
-
-    def _asked(self, *question: Any) -> Interval | Unknown:
+        """Low, mid and high, whether that is normal (latency only), and why it is unknown."""
+        ask = {"workload": self._ahead, "recovery": getattr(self.model, "interval", None)}
         try:
-            if self.kind == "workload":
-                return self._ahead(int(question[0]))
-            ask = self.model.interval if self.kind == "recovery" else self.model.predict
-            found: Interval | Unknown = ask(*question)
+            found: Interval | Unknown = (ask.get(self.kind) or self.model.predict)(*question)
+            normal = self.model.is_normal(*question) if self.kind == "latency" else True
         except Misuse as wrong:
-            return Unknown(str(wrong))
-        return found
-
-    def _normal(self, *question: Any) -> list[str]:
-        try:
-            normal = self.model.is_normal(*question)
-        except Misuse:
-            return ["unknown"]
-        return ["unknown" if isinstance(normal, Unknown) else "yes" if normal else "no"]
+            found = normal = Unknown(str(wrong))
+        said = ["unknown" if isinstance(normal, Unknown) else "yes" if normal else "no"]
+        said = said if self.kind == "latency" else []
+        if isinstance(found, Unknown):
+            return [math.nan, math.nan, math.nan, *said, found.reason]
+        return [found.low, found.mid, found.high, *said, ""]
 
     def _ahead(self, step: int) -> Interval | Unknown:
         if not 1 <= step <= self.model.steps:

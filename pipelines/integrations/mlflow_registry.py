@@ -3,7 +3,8 @@
 A version is a run (parameters, metrics, picture, the training data as a
 dataset), a logged model (signature, example, our document) and a version of the registered model
 `JOB.KIND`, tied together by their identifiers and described on the pages of mlflow_model. The document is
-plain JSON with its digest in a tag of the version: what is loaded is what was registered, or is refused.
+plain JSON; one tag of the version has its digest, another a signature by the key of this installation: what
+is loaded was registered by us or signed by a person, or is refused.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 from models.arguments import whole
 from models.codec import dumps, loads
-from models.errors import Misconfigured, NotReady
+from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import ModelVersion
 from models.quantities import Unknown
-from profiling_jobs.training.model_documents import TAKEN, Document, check_registration, job_and_kind, rebuilt
+from profiling_jobs.training.champions import (
+    TAKEN,
+    Document,
+    check_registration,
+    job_and_kind,
+    rebuilt,
+    signature,
+    signature_refused,
+)
 
 from ..settings.schema import MlflowSettings
 from . import mlflow_model
-from . import mlflow_model as mlflow_pages
 from .mlflow_store import MlflowStore, error_code, is_gone
 
 if TYPE_CHECKING:
@@ -44,6 +52,8 @@ class MlflowRegistry:
     def __init__(self, store: MlflowStore, *, experiment: str = "headroom") -> None:
         self._store = store
         self._experiment = experiment
+        self._folder = store.folder
+        """Where the key is."""
 
     @classmethod
     def of(cls, settings: MlflowSettings, folder: Path) -> MlflowRegistry:
@@ -70,14 +80,12 @@ class MlflowRegistry:
             experiment_id = self._experiment_id(client, job)
             labels = {**tags, **_our_tags(job, kind, document)}
             with _run(client, experiment_id, name=kind, tags=labels) as run_id:
-                parameters = mlflow_pages.parameters(document)
+                parameters = mlflow_model.parameters(document)
                 shown = _picture(client, run_id, kind, picture) if picture else ""
-                model_id, signed = _logged_model(
-                    client, experiment_id, run_id, name, document, picture, labels, parameters
-                )
-                _figures(client, run_id, model_id, job, kind, document, parameters)
+                model_id, signed = _logged_model(client, run_id, name, document, picture, labels, parameters)
+                _log_figures(client, run_id, model_id, name, document, parameters)
                 _ensure_model(client, name)
-                text = mlflow_pages.of_the_version(
+                text = mlflow_model.of_the_version(
                     name,
                     document,
                     about=about,
@@ -96,6 +104,7 @@ class MlflowRegistry:
                         description=text,
                     )
             version = int(made.version)
+            self._sign(client, name, version, document)
             client.set_logged_model_tags(
                 model_id, {"mlflow.modelVersions": json.dumps([{"name": name, "version": str(version)}])}
             )
@@ -126,11 +135,27 @@ class MlflowRegistry:
                 kept = _found(lambda: client.get_model_version(name, str(whole("version", version))))
                 if kept is None:
                     return Unknown(f"{name} has no version {version}")
-            found = self._document(client, kept, kind)
+            found = self._signed(client, kept, kind)
         if isinstance(found, Unknown):
             return Unknown(f"{name} version {kept.version} cannot be used: {found.reason}")
         tags = {key: value for key, value in kept.tags.items() if not key.startswith(TAKEN)}
         return ModelVersion(name, int(kept.version), found, tags)
+
+    def sign(self, name: str, version: int) -> Document:
+        """Sign a version that others or an earlier Headroom have registered; returns its document.
+
+        For a person who has looked at it. What could not be loaded is refused.
+        """
+        _, kind = job_and_kind(name)
+        with self._store.writing() as client:
+            kept = _found(lambda: client.get_model_version(name, str(whole("version", version))))
+            if kept is None:
+                raise Misconfigured(f"{name} version {version}", "is not registered")
+            found = self._document(client, kept, kind)
+            if isinstance(found, Unknown):
+                raise Unsafe(f"{name} version {version} cannot be signed: {found.reason}")
+            self._sign(client, name, version, found)
+        return found
 
     def versions(self, name: str) -> tuple[int, ...]:
         job_and_kind(name)
@@ -144,6 +169,20 @@ class MlflowRegistry:
             return {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
 
     # ------------------------------------------------------------------ parts
+
+    def _sign(self, client: MlflowClient, name: str, version: int, document: Document) -> None:
+        signed = signature(self._folder, name=name, version=version, document=document)
+        client.set_model_version_tag(name, str(version), f"{OURS}signature", signed)
+
+    def _signed(self, client: MlflowClient, kept: Kept, kind: str) -> Document | Unknown:
+        document = self._document(client, kept, kind)
+        if isinstance(document, Unknown):
+            return document
+        signed = kept.tags.get(f"{OURS}signature")
+        refused = signature_refused(
+            self._folder, signed, name=kept.name, version=int(kept.version), document=document
+        )
+        return document if refused is None else refused
 
     def _numbers(self, client: MlflowClient, name: str) -> tuple[int, ...]:
         found: list[int] = []
@@ -171,6 +210,7 @@ class MlflowRegistry:
                 "mlflow.experiment",
                 f"{name} was deleted in MLflow: `mlflow experiments restore -x {number}`, or take another",
             )
+        self._store.check_location(there.artifact_location)
         return str(there.experiment_id)
 
     def _document(self, client: MlflowClient, kept: Kept, kind: str) -> Document | Unknown:
@@ -184,6 +224,10 @@ class MlflowRegistry:
         logged = _found(lambda: client.get_logged_model(model_id))
         if logged is None:
             return Unknown(f"its run or its logged model was deleted in MLflow: {again}")
+        try:
+            self._store.check_location(logged.artifact_location)
+        except Unsafe as elsewhere:
+            return Unknown(str(elsewhere))
         place = f"data/{mlflow_model.FOLDER}/{mlflow_model.DOCUMENT}"
         address = f"{logged.artifact_location}/{place}"
         with tempfile.TemporaryDirectory() as folder:
@@ -239,7 +283,6 @@ def _picture(client: MlflowClient, run_id: str, kind: str, picture: bytes) -> st
 
 def _logged_model(
     client: MlflowClient,
-    experiment_id: str,
     run_id: str,
     name: str,
     document: Document,
@@ -252,7 +295,7 @@ def _logged_model(
 
     kind = document["kind"]
     logged = client.create_logged_model(
-        experiment_id,
+        client.get_run(run_id).info.experiment_id,
         name=kind,
         source_run_id=run_id,
         tags=dict(tags),
@@ -279,24 +322,23 @@ def _logged_model(
     return str(logged.model_id), signed
 
 
-def _figures(
+def _log_figures(
     client: MlflowClient,
     run_id: str,
     model_id: str,
-    job: str,
-    kind: str,
+    name: str,
     document: Document,
     parameters: Mapping[str, str],
 ) -> None:
     """Parameters and metrics of run and model, and the training data by its digest."""
     from mlflow.entities import Dataset, DatasetInput, Metric, Param
 
-    data = document["trained_on"]
+    (job, kind), data = job_and_kind(name), document["trained_on"]
     dataset = Dataset(
         name=f"{job} for {kind}",
         digest=str(data["digest"]).removeprefix("sha256:")[:36],  # as much as MLflow keeps
         source_type="headroom",
-        source=json.dumps({"store": "headroom.sqlite", "job": job}),
+        source=json.dumps({"store": "headroom", "job": job}),
         profile=json.dumps({key: str(value) for key, value in data.items()}),
     )
     client.log_inputs(run_id, [DatasetInput(dataset)])
@@ -305,7 +347,7 @@ def _figures(
         run_id,
         metrics=[
             Metric(key, value, now_ms, 0, model_id=model_id, run_id=run_id)
-            for key, value in mlflow_pages.metrics(document).items()
+            for key, value in mlflow_model.metrics(document).items()
         ],
         params=[Param(key, value) for key, value in parameters.items()],
     )
@@ -313,7 +355,7 @@ def _figures(
 
 def _ensure_model(client: MlflowClient, name: str) -> None:
     try:
-        client.create_registered_model(name, description=mlflow_pages.of_the_model(name))
+        client.create_registered_model(name, description=mlflow_model.of_the_model(name))
     except Exception as error:
         if error_code(error) != "RESOURCE_ALREADY_EXISTS":
             raise

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 
@@ -79,6 +80,22 @@ class MlflowStore:
     def artifact_location(self, experiment: str) -> str | None:
         """Where a new experiment puts its files: beside the database, or where the server wants them."""
         return (self.folder / ARTIFACTS / experiment).as_uri() if self.ours else None
+
+    def check_location(self, address: str) -> None:
+        """Refuse files of this machine outside our store: MLflow's pages let people name any folder."""
+        parts = urlsplit(address)
+        if parts.scheme not in ("", "file") or not (self.ours or self.uri.startswith("http")):
+            return
+        path = os.path.realpath(unquote(parts.path))
+        if not (self.ours and Path(path).is_relative_to(os.path.realpath(self.folder / ARTIFACTS))):
+            fix = (
+                "name another experiment as mlflow.experiment, and fit the model again"
+                if self.ours
+                else "let the server hand out its files (`mlflow server --serve-artifacts`)"
+            )
+            raise Unsafe(
+                f"its files are to lie in {path}, which is not in MLflow's store ({self.address}): {fix}"
+            )
 
     @contextmanager
     def reading(self) -> Iterator[MlflowClient]:

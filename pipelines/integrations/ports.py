@@ -8,6 +8,7 @@ from below that range.
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from models.errors import NotReady
 
 HOST = "127.0.0.1"
+FILE = "ports.json"
 LOWEST = 20_000  # judgement: above the ports that services are known by
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -56,6 +58,19 @@ def free_ports(count: int) -> tuple[int, ...]:
     if len(found) < count:
         raise NotReady(f"no {count} free ports between {lowest} and {highest} on {HOST}")
     return tuple(found)
+
+
+def kept(folder: Path) -> tuple[int, int] | None:
+    """The two ports that the server of this folder has, or had before."""
+    with suppress(OSError, ValueError, TypeError):
+        first, second = json.loads((folder / FILE).read_text())
+        return int(first), int(second)
+    return None
+
+
+def keep(folder: Path, chosen: tuple[int, int]) -> None:
+    """Store the ports, for `kept`."""
+    (folder / FILE).write_text(json.dumps(chosen))
 
 
 def wait_until_free(ports: tuple[int, ...], *, timeout_s: float) -> bool:

@@ -18,6 +18,7 @@ import http.client
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -28,17 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.errors import Misconfigured, NotReady
+from models.errors import Misconfigured, NotReady, Unsafe
 from models.quantities import executors
+from profiling_jobs.driver.launch_file import write_text
 
 from ..processes.owner import Owner
 from ..processes.processes import Process, marked
 from ..settings.schema import SparkSettings
 from . import jars, java, ports
-from . import jars as ivy
-from .spark_conf import job_conf
+from .spark_conf import SHUT, job_conf
 
 LOGS = ("stdout", "stderr")
+TEMPORARY = "tmp"
+SECRET_CHARACTERS = 32  # judgement: ours have 64
 NEW_S = 60.0  # judgement: the worker makes the folder some moments before the process can be seen
 LOGS_KEPT_S = 3600  # judgement: as the worker is configured for the folders of jobs that have ended
 
@@ -49,6 +52,14 @@ def clear(work: Path, *, living: Set[tuple[str, str]], now_s: float) -> None:
         if (folder.parent.name, folder.name) not in living:
             with suppress(FileNotFoundError, NotADirectoryError):  # the worker clears, too
                 _clear(folder, now_s)
+
+
+def clear_libraries(folder: Path, *, now_s: float) -> None:
+    """Remove unpacked libraries. Who has loaded one keeps it, as the kernel does with every open file."""
+    for library in folder.glob("*.so"):
+        with suppress(FileNotFoundError):
+            if now_s - library.stat().st_mtime > NEW_S:
+                library.unlink()
 
 
 def _clear(folder: Path, now_s: float) -> None:
@@ -65,6 +76,7 @@ def _clear(folder: Path, now_s: float) -> None:
         folder.rmdir()
 
 
+SECRET = "spark.authenticate.secret"
 MASTER = "spark-master"
 WORKER = "spark-worker"
 BACKEND = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -116,18 +128,15 @@ class ExecutorProcess:
 class LocalSpark:
     """A standalone cluster of ours, one per owner."""
 
-    def __init__(
-        self, owner: Owner, settings: SparkSettings | None = None, *, progress: ivy.Progress | None = None
-    ) -> None:
+    def __init__(self, owner: Owner, settings: SparkSettings | None = None) -> None:
         self._owner = owner
-        self._settings = settings or SparkSettings()
-        self._progress = progress
+        self.settings = settings or SparkSettings()
         self.folder = owner.folder / "spark"
 
     @property
     def url(self) -> str:
         """The master's address, also while it is down."""
-        kept = self._kept_ports()
+        kept = ports.kept(self.folder)
         if kept is None:
             raise NotReady("the local Spark was never started")
         return f"spark://{ports.HOST}:{kept[0]}"
@@ -139,7 +148,7 @@ class LocalSpark:
         loss of the master: their drivers have to be started again.
         """
         self._check_memory()
-        for name in ("conf", "work", "local"):
+        for name in ("conf", "work", "local", TEMPORARY):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / "conf" / "log4j2.properties").write_text(LOGGING)
         self._keep_secret()
@@ -179,6 +188,8 @@ class LocalSpark:
 
     def environment(self) -> dict[str, str]:
         """What a driver, the master and the worker need in their environment."""
+        temporary = self.folder / TEMPORARY
+        temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
         return {
             "JAVA_HOME": str(java.find().home),
             "SPARK_HOME": str(_home()),
@@ -186,32 +197,46 @@ class LocalSpark:
             "SPARK_LOCAL_IP": ports.HOST,
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_LAUNCHER_OPTS": LIGHT,
+            # For executors, too, which the worker starts. Native libraries are unpacked there, and a process
+            # that is killed leaves them.
+            "JAVA_TOOL_OPTIONS": f'"-Djava.io.tmpdir={temporary}"',
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
 
     def job_conf(self, name: str, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:
         """The Spark configuration of the job `name` on this cluster; `conf` is the job's own."""
+        marks = self._owner.marks(f"executor.{name}")
         return job_conf(
             name,
-            master=self.url,
-            settings=self._settings,
-            connector=self._connector(),
-            marks=self._owner.marks(f"executor.{name}"),
+            settings=self.settings,
+            place={
+                "spark.master": self.url,
+                "spark.driver.host": ports.HOST,
+                "spark.driver.bindAddress": ports.HOST,
+                "spark.executor.logs.rolling.strategy": "size",
+                "spark.executor.logs.rolling.maxSize": "10485760",
+                "spark.executor.logs.rolling.maxRetainedFiles": "2",
+                "spark.ui.port": "0",
+                **{f"spark.executorEnv.{key}": value for key, value in marks.items()},
+            },
+            connector=self.connector(),
             conf=conf or {},
         )
 
     def executors(self, name: str) -> tuple[ExecutorProcess, ...]:
         """The living executors of the job `name`, by their number."""
-        found = (one for one in self._executors() if one.process.role == f"executor.{name}")
+        found = (one for one in self.all_executors() if one.process.role == f"executor.{name}")
         return tuple(sorted(found, key=lambda one: (len(one.executor_id), one.executor_id)))
 
     def tidy(self) -> None:
         """Free the disk of what executors have left that no longer live."""
-        living = {(one.application_id, one.executor_id) for one in self._executors()}
+        living = {(one.application_id, one.executor_id) for one in self.all_executors()}
         clear(self.folder / "work", living=living, now_s=time.time())
+        clear_libraries(self.folder / TEMPORARY, now_s=time.time())
 
-    def _executors(self) -> Iterator[ExecutorProcess]:
+    def all_executors(self) -> Iterator[ExecutorProcess]:
+        """The living executors of every job."""
         for process in marked(self._owner.id):
             words = process.command
             if BACKEND in words:
@@ -220,33 +245,37 @@ class LocalSpark:
     def _keep_secret(self) -> None:
         """Loopback is shared with every user of the machine: without it each could run code in our name.
 
-        In a file because command lines are public; master, worker and drivers all read it from there.
+        In a file because command lines are public; master, worker and drivers all read it from there. What is
+        read is looked at each time: without a secret Spark would say nothing.
         """
         path = self.folder / "conf" / "spark-defaults.conf"
         if not path.exists():
-            partial = path.with_suffix(".part")
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n")
-            partial.replace(path)
+            write_text(path, f"spark.authenticate true\n{SECRET} {secrets.token_hex(32)}\n")
+        if len(_property(path.read_text(), SECRET)) < SECRET_CHARACTERS:
+            raise Unsafe(
+                f"{path} has no {SECRET} of {SECRET_CHARACTERS} characters or more, so that every user of "
+                "this machine could run code as you: end all with `headroom cleanup`, delete the file, and "
+                "start again; a new one is made"
+            )
 
-    def _connector(self) -> tuple[Path, ...]:
-        own = self._settings.jars_ivy_settings
+    def connector(self) -> tuple[Path, ...]:
+        """The jars with which Spark reads and writes Kafka."""
+        own = self.settings.jars_ivy_settings
         return jars.fetch(
             "connector",
             settings=Path(own) if own else None,
-            progress=self._progress,
             marks=self._owner.marks("spark-jars"),
         )
 
     def _start_master(self) -> None:
         for attempt in range(ATTEMPTS):
-            kept = self._kept_ports()
+            kept = ports.kept(self.folder)
             if kept and attempt == 0 and ports.wait_until_free(kept, timeout_s=5.0):
                 chosen = kept
             else:
                 first, second = ports.free_ports(2)
                 chosen = (first, second)
-            (self.folder / "ports.json").write_text(json.dumps(chosen))
+            ports.keep(self.folder, chosen)
             process = self._spawn(
                 MASTER,
                 "org.apache.spark.deploy.master.Master",
@@ -254,6 +283,8 @@ class LocalSpark:
                 options={
                     # Otherwise it also listens on port 6066, where a second cluster of this machine does.
                     "spark.master.rest.enabled": "false",
+                    # Otherwise every user of this machine could have it send the worker away.
+                    "spark.master.ui.decommission.allow.mode": "DENY",
                     # Otherwise an application is removed after ten failed executors.
                     "spark.deploy.maxExecutorRetries": "-1",
                     "spark.deploy.retainedApplications": "20",
@@ -264,7 +295,7 @@ class LocalSpark:
         raise NotReady(f"the Spark master did not start: see {self._owner.log(MASTER)}")
 
     def _start_worker(self) -> None:
-        slots = self._settings.slots
+        slots = self.settings.slots
         self._clear_local()
         for _ in range(ATTEMPTS):
             port, page = ports.free_ports(2)
@@ -272,7 +303,7 @@ class LocalSpark:
                 WORKER,
                 "org.apache.spark.deploy.worker.Worker",
                 *("--host", ports.HOST, "--port", str(port), "--webui-port", str(page)),
-                *("--cores", str(slots), "--memory", f"{slots * self._settings.executor_memory_mb}m"),
+                *("--cores", str(slots), "--memory", f"{slots * self.settings.executor_memory_mb}m"),
                 *("--work-dir", str(self.folder / "work"), self.url),
                 options={
                     "spark.worker.cleanup.enabled": "true",
@@ -287,12 +318,13 @@ class LocalSpark:
     def _clear_local(self) -> None:
         """What workers have left that were killed. Executors that still live keep their files in there."""
         if not any(one.role.startswith(("driver.", "executor.")) for one in marked(self._owner.id)):
-            for left in (self.folder / "local").iterdir():
-                shutil.rmtree(left, ignore_errors=True)
+            for name in ("local", TEMPORARY):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+                (self.folder / name).mkdir(mode=0o700, exist_ok=True)
 
     def _spawn(self, role: str, main: str, *arguments: str, options: Mapping[str, str]) -> Process:
         # A port that is taken must be an error, or the daemon would listen on another one.
-        given = {"spark.port.maxRetries": "0", "spark.ui.killEnabled": "false", **options}
+        given = {"spark.port.maxRetries": "0", **SHUT, **options}
         return self._owner.start(
             role,
             [_home() / "bin" / "spark-class", main, *arguments],
@@ -304,7 +336,7 @@ class LocalSpark:
         )
 
     def _wait(self, process: Process, ready: Any) -> bool:
-        """Until it is ready; False when it ended instead, as with a port that was taken."""
+        """Wait until it is ready; False when it ended instead, as with a port that was taken."""
         until = time.monotonic() + READY_S
         while time.monotonic() < until:
             if ready():
@@ -324,7 +356,7 @@ class LocalSpark:
 
     def _ask(self) -> dict[str, Any] | None:
         """The master's state in its own words; None when it does not answer."""
-        kept = self._kept_ports()
+        kept = ports.kept(self.folder)
         if kept is None:
             return None
         page = http.client.HTTPConnection(ports.HOST, kept[1], timeout=5.0)
@@ -337,14 +369,8 @@ class LocalSpark:
         finally:
             page.close()
 
-    def _kept_ports(self) -> tuple[int, int] | None:
-        with suppress(OSError, ValueError):
-            master, page = json.loads((self.folder / "ports.json").read_text())
-            return int(master), int(page)
-        return None
-
     def _check_memory(self) -> None:
-        slots, each = self._settings.slots, self._settings.executor_memory_mb
+        slots, each = self.settings.slots, self.settings.executor_memory_mb
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
         if slots * each > MEMORY_SHARE * there:
             raise Misconfigured(
@@ -352,6 +378,12 @@ class LocalSpark:
                 f"{executors(slots)} of {each} MB are more than {MEMORY_SHARE:.0%} of this machine's "
                 f"{there} MB: lower spark.slots or spark.executor_memory_mb",
             )
+
+
+def _property(text: str, key: str) -> str:
+    """A value in a file of Java's properties, as ours are written; the last one counts."""
+    pairs = (re.split(r"[\s=:]+", line.strip(), maxsplit=1) for line in text.splitlines())
+    return dict(pair for pair in pairs if len(pair) == 2).get(key, "")
 
 
 def _option(words: tuple[str, ...], name: str) -> str:

@@ -14,7 +14,6 @@ from models.errors import Misconfigured
 from ..processes.processes import OWNER, ROLE
 from ..settings.schema import SparkSettings
 from ..settings.spark_timeouts import SECRET_KEYS, timeouts
-from . import ports
 
 # With other values the job would run on another cluster, or could not be rescaled, counted or found.
 OURS = {
@@ -25,21 +24,34 @@ OURS = {
     "spark.executor.memory": "set spark.executor_memory_mb instead",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "set spark.network_timeout_s instead",
     "spark.dynamicAllocation.enabled": "remove it",
+    "spark.authenticate": "remove it",
+    "spark.authenticate.secret": "remove it",
     f"spark.executorEnv.{OWNER}": "remove it",
     f"spark.executorEnv.{ROLE}": "remove it",
 }
 
 
+SHUT = {
+    # Without its secret a process of Spark's does then not start, instead of letting everybody in.
+    "spark.authenticate": "true",
+    # Its pages have no password, and any page in a browser can send a GET. These end jobs and stages, and
+    # halt an executor while its objects are counted (a full collection).
+    "spark.ui.killEnabled": "false",
+    "spark.ui.threadDumpsEnabled": "false",
+    "spark.ui.heapHistogramEnabled": "false",
+}
+"""What keeps others from acting. Spark's defaults are the reverse; a job may choose its own pages."""
+
+
 def job_conf(
     name: str,
     *,
-    master: str,
     settings: SparkSettings,
-    connector: Sequence[Path],
-    marks: Mapping[str, str],
+    place: Mapping[str, str],
     conf: Mapping[str, str],
+    connector: Sequence[Path] = (),
 ) -> dict[str, str]:
-    """The whole configuration of a job.
+    """The whole configuration of a job. `place`: where it runs, and how it is reached and found there.
 
     `spark.cores.max` is left out on purpose: with it a running job cannot be given more executors. A new job
     therefore takes every free slot at first; its driver must ask for the total it wants at once.
@@ -48,28 +60,25 @@ def job_conf(
     for key, instead in OURS.items():
         if key in chosen:
             raise Misconfigured(f'conf."{key}"', f"is set by Headroom: {instead}")
+    jars = [*map(str, connector), *filter(None, [chosen.get("spark.jars")])]
     return {
-        "spark.master": master,
         "spark.app.name": name,
-        "spark.driver.host": ports.HOST,
-        "spark.driver.bindAddress": ports.HOST,
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
         "spark.executor.memory": f"{settings.executor_memory_mb}m",
         "spark.executor.cores": "1",
         # One slot: a parallel collector would only take turns with it.
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
-        **{f"spark.executorEnv.{key}": value for key, value in marks.items()},
         "spark.dynamicAllocation.enabled": "false",
+        # Executors that are given up finish the tasks that they have in hand.
+        "spark.decommission.enabled": "true",
         # Failures are caused on purpose here, and a job must not be given up for their number.
         "spark.executor.maxNumFailures": "1000000",
         "spark.executor.failuresValidityInterval": "60s",
-        "spark.executor.logs.rolling.strategy": "size",
-        "spark.executor.logs.rolling.maxSize": "10485760",
-        "spark.executor.logs.rolling.maxRetainedFiles": "2",
-        "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": SECRET_KEYS,
+        **SHUT,
+        **place,
         **timeouts(settings, chosen),
         **chosen,
-        "spark.jars": ",".join([*map(str, connector), *filter(None, [chosen.get("spark.jars")])]),
+        **({"spark.jars": ",".join(jars)} if jars else {}),
     }

@@ -1,7 +1,8 @@
-"""The server over HTTP on loopback: `Listener` in the server's process, `Client` in others.
+"""The server over a Unix socket: `Listener` in the server's process, `Client` in others.
 
-The protocol of a driver's control channel. `server/address.json` names the port, `server/token` (mode 0600)
-is the key; both are removed when the listener is closed.
+The protocol of a driver's control channel. `server/address.json` names the socket, `server/token` (mode 0600)
+is the key; all are removed when the listener is closed. The socket stands beside them; where `.headroom` is a
+volume without sockets, in a folder of this user's below the one for temporary files.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from models.errors import NotReady
-from profiling_jobs.driver.channel import Caller, ControlServer, write_token
-from profiling_jobs.driver.launch_file import write_json
+from profiling_jobs.driver.channel import Caller, ControlServer
+from profiling_jobs.driver.launch_file import read_json, write_json, write_text
 from profiling_jobs.orders import Json, Server, ServerBusy
 
 from ..processes.owner import holder
 
 ANSWER_S = 30.0  # judgement: a tick takes a tenth of a second, on a machine that is busy with a profile more
 START_IT = "start it with `headroom serve`"
+SOCKET, SOCKETS = "owner.sock", "headroom-owner-"
+"""In the folder of the server, or in one for temporary files of this name where it cannot be there."""
 NO_SERVER = f"no server runs for {{}}: {START_IT}"
 
 
@@ -32,8 +37,9 @@ class Listener:
     def __init__(self, server: Server, folder: Path) -> None:
         self._folder = folder / "server"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._tidy()  # after a server that was killed
         token = secrets.token_hex(32)
-        write_token(self._folder / "token", token)
+        write_text(self._folder / "token", token)
 
         def begin(request: Json) -> Json:
             return {"id": server.begin(request["what"], request["job"], **request.get("details", {}))}
@@ -42,29 +48,36 @@ class Listener:
             server.cancel(request["id"])
             return {}
 
-        self._server = ControlServer(
-            {
-                "evaluate": lambda request: server.evaluate(request["job"]),
-                "begin": begin,
-                "order": lambda request: server.order(request["id"], since=request.get("since", 0)),
-                "cancel": cancel,
-                "status": lambda request: server.status(),
-            },
-            token=token,
-        )
+        calls = {
+            "evaluate": lambda request: server.evaluate(request["job"]),
+            "begin": begin,
+            "order": lambda request: server.order(request["id"], since=request.get("since", 0)),
+            "cancel": cancel,
+            "status": lambda request: server.status(),
+        }
+        try:
+            self._server = ControlServer(calls, token=token, address=self._folder / SOCKET)
+        except OSError:  # a network file system may know no sockets
+            beside = Path(tempfile.mkdtemp(prefix=SOCKETS)) / SOCKET
+            self._server = ControlServer(calls, token=token, address=beside)
 
     def start(self) -> None:
         """Listen from now on."""
         self._server.start()
-        write_json(
-            self._folder / "address.json", {"schema": 1, "port": self._server.port, "pid": os.getpid()}
-        )
+        address = {"schema": 2, "socket": str(self._server.address), "pid": os.getpid()}
+        write_json(self._folder / "address.json", address)
 
     def close(self) -> None:
-        """Listen no more."""
-        for name in ("address.json", "token"):
-            (self._folder / name).unlink(missing_ok=True)
+        """Stop listening."""
         self._server.close()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        sockets = Path((read_json(self._folder / "address.json") or {}).get("socket", "")).parent
+        if sockets.name.startswith(SOCKETS):
+            shutil.rmtree(sockets, ignore_errors=True)
+        for name in ("address.json", "token", SOCKET):
+            (self._folder / name).unlink(missing_ok=True)
 
 
 class Client:
@@ -103,7 +116,7 @@ class Client:
         with suppress(OSError, ValueError, KeyError):
             address = json.loads((self._folder / "server" / "address.json").read_text())
             token = (self._folder / "server" / "token").read_text().strip()
-            return Caller(int(address["port"]), token=token, who="the server")
+            return Caller(Path(address["socket"]), token=token, who="the server")
         living = holder(self._folder)
         if living is not None:
             raise NotReady(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from models import control
 from models.ports import Metrics
-from profiling_jobs.control_loop.context import Loop
+from models.quantities import Unknown
+from profiling_jobs.control_loop.context import InCharge, Loop
 from profiling_jobs.experiments.copies import ExperimentContext, wait_until_caught_up
-from profiling_jobs.telemetry.sampler import Sampler
+from profiling_jobs.telemetry.timeline import Sampler
+from profiling_jobs.training.champions import KINDS, Champions, path_of
 
 from ..environments import batch_tasks
-from ..environments.base import World
+from ..environments.base import Environment
 from ..settings import job_plans, time_windows
-from ..settings.job_plans import ChampionsInCharge, control_settings
 from ..settings.loading import SettingsFile
 from ..settings.schema import JobSettings, Settings
 from .order_queue import Order, OrderClock
@@ -30,12 +32,65 @@ LOOK_S = 1.0  # judgement: between two looks at what an order waits for
 Found = Mapping[str, Any]
 
 
+Model = TypeVar("Model")
+
+
+class ChampionsInCharge:
+    """The champions of the jobs, read again only when one of their files has changed."""
+
+    def __init__(self, folder: Path, jobs: Callable[[], Mapping[str, JobSettings]]) -> None:
+        self._folder, self._jobs = folder, jobs
+        self._known: dict[str, tuple[object, Champions]] = {}
+
+    def __call__(self, job: str) -> InCharge:
+        """What a tick of this job uses."""
+        settings, champions = self._jobs()[job], self.champions(job)
+        models = champions.models(limit_records=settings.limit_records, trigger_s=settings.trigger_s)
+        if not settings.copyable:
+            models = replace(
+                models,
+                capacity=_with_its_program(job, models.capacity),
+                engine=_with_its_program(job, models.engine),
+            )
+        return InCharge(
+            models=models,
+            forecaster=champions.forecaster,
+            forecaster_until_s=champions.forecaster_until_s,
+            versions=champions.versions,
+            provisional=champions.provisional,
+            seed=champions.seed,
+        )
+
+    def champions(self, job: str) -> Champions:
+        """The champions on disk."""
+        stamp = tuple(_stamp(path_of(self._folder, job, kind)) for kind in KINDS)
+        before = self._known.get(job)
+        if before is None or before[0] != stamp:
+            before = self._known[job] = (stamp, Champions.load(self._folder, job))
+        return before[1]
+
+
+def _with_its_program(job: str, found: Model) -> Model | Unknown:
+    """For a job that another system runs, say what profiling needs."""
+    if not isinstance(found, Unknown):
+        return found
+    return Unknown(f"{found.reason}, which needs its program: give job.{job}.script or build, too")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | Unknown:
+    try:
+        found = path.stat()
+    except OSError:
+        return Unknown("it is not there")
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 class Context:
     """The environment, the settings, the samples and the control loop of one server."""
 
     def __init__(
         self,
-        environment: World,
+        environment: Environment,
         settings: Settings | SettingsFile,
         folder: Path,
         *,
@@ -49,6 +104,8 @@ class Context:
         self._tasks = batch_tasks.Counting(environment, self.settings.jobs, say=say)
         self._drilling: Counter[str] = Counter()
         self._drills: dict[str, control.Drill] = {}
+        self.started_at_s: dict[str, float] = {}
+        """Job -> when an order has started it last: that its run ended before was no failure."""
         self._turn = threading.Lock()
         self.loop = Loop(
             store=environment.store,
@@ -57,8 +114,9 @@ class Context:
             champions=self.champions,
             clock=environment.clock,
             failures=environment.failures,
-            blackout=lambda job, now_s: time_windows.blackouts(self.settings, job, now_s),
+            blackout=lambda job, now_s: time_windows.blackout(self.settings.jobs[job], now_s),
             drill=self._drills.get,
+            started=lambda job: self.started_at_s.get(job, -math.inf),
         )
 
     @property
@@ -73,7 +131,7 @@ class Context:
     def control_settings(self, job: str) -> control.Settings:
         """The settings of control for this job, without models."""
         tasks = self._tasks.of(job, now_s=self.environment.clock.now_s())
-        return control_settings(
+        return job_plans.control_settings(
             job,
             self.settings.jobs[job],
             tasks=batch_tasks.if_known(tasks),

@@ -7,20 +7,18 @@ set, outside every blackout window. A restart of the broker hits every job, so e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from models.capacity import CapacityModel
 from models.codec import readable
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, NotReady, Unsafe
-from models.ports import Failures, Store
 from models.quantities import FAILURE_KINDS, Unknown, counted
 from profiling_jobs.experiments import drilling, profiling_record
-from profiling_jobs.experiments.drill import Outcome
-from profiling_jobs.experiments.drill import run as run_drill
+from profiling_jobs.experiments.drill import DrillRun, Outcome
 from profiling_jobs.experiments.drill_prediction import Models
-from profiling_jobs.experiments.drilling import Drilling, DrillPlan
+from profiling_jobs.experiments.drilling import Drilling
 from profiling_jobs.orders import Drill
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.telemetry.timeline import Watch
@@ -28,30 +26,27 @@ from profiling_jobs.training import training_data
 from profiling_jobs.training.champions import Champions
 
 from ..environments import batch_tasks
-from ..environments.attached import GuardedFailures
 from ..settings import job_plans, time_windows
 from ..settings.schema import JobSettings
 from .context import Context, Found
 from .order_queue import Interrupted, Order
 
-SHARES = (0.5, 0.75)
-"""Of the capacity: what a promise of three minutes allows, and a recovery long enough to measure."""
-
-
+SHARES = (0.6,)
+"""Of the capacity: a recovery of 1.5 downtimes, long enough to measure and within most promises."""
 BUDGET = "profile_budget_executor_s"
 """Key of the job: what a profile may cost, and a series of drills on a copy."""
 BROKER = "broker_restart"
 MOST_LIVE = 20  # judgement: on a copy the budget ends a series; those who use the live job have none
 
 
-def known_models(
-    store: Store, name: str, job: JobSettings, *, champions: Champions | None = None
-) -> Models | None:
+def _known_models(context: Context, order: Order) -> Models | None:
     """The champions, or the models of what is in the store; none before the job was profiled."""
-    limit = job_plans.limit_records(job)
+    store, name, job = context.environment.store, order.job, context.job(order)
+    limit = job.limit_records
+    champions = Champions.load(context.folder, name, kinds=("capacity", "recovery"))
     capacity: CapacityModel | Unknown
     engine: EngineInputs | Unknown
-    if champions is not None and not isinstance(champions.capacity, Unknown):
+    if not isinstance(champions.capacity, Unknown):
         capacity, engine, downtime = champions.capacity, champions.engine, champions.downtime
     else:
         found = profiling_record.measured(store, name)
@@ -68,7 +63,7 @@ def known_models(
         downtime = DowntimeModel.fit(
             training_data.downtimes(store.events(name), capacity=capacity, engine=engine)
         )
-    return Models(capacity, downtime, engine.overhead_s, limit, job.trigger_s)
+    return Models(capacity, downtime, replace(engine, limit_records=limit, trigger_s=job.trigger_s))
 
 
 def refuse_live(name: str, job: JobSettings, *, now_s: float, instead: str = "Drill a copy") -> None:
@@ -85,7 +80,7 @@ def drill(context: Context, order: Order, details: Drill) -> Found:
     kinds = _kinds(context, order, details.kinds)
     if BROKER in kinds:
         _refuse_under_live_jobs(context)
-    models = known_models(context.environment.store, name, job, champions=context.champions.champions(name))
+    models = _known_models(context, order)
     if details.live:
         refuse_live(name, job, now_s=context.environment.clock.now_s())
         asked = len(kinds) * details.repeats
@@ -109,51 +104,65 @@ def _kinds(context: Context, order: Order, given: Sequence[str] | None) -> tuple
             raise Misconfigured("drill.kinds", f"unknown kind '{kind}'; expected {', '.join(FAILURE_KINDS)}")
     cannot = [kind for kind in kinds if kind not in can]
     setting = f"job.{order.job}.failure_kinds" if given is None else "drill.kinds"
+    pool = "node_loss" in cannot and context.environment.kind == "kubernetes"
+    here = "here" + (" without kubernetes.drill_node_selector" if pool else "")
     if cannot and (given is not None or len(cannot) == len(kinds)):
         raise Misconfigured(
-            setting, f"'{cannot[0]}' cannot be injected here; expected {', '.join(sorted(can))}"
+            setting, f"'{cannot[0]}' cannot be injected {here}; expected {', '.join(sorted(can))}"
         )
     if cannot:
-        order.say(f"left out: {', '.join(cannot)} of {setting}, which cannot be injected here")
+        order.say(f"left out: {', '.join(cannot)} of {setting}, which cannot be injected {here}")
     return tuple(kind for kind in kinds if kind in can)
 
 
-def _considerate(context: Context) -> Failures:
-    """The environment's failures; what hits every job is checked again at the moment of the injection."""
-
-    def refuse(deployment: str, kind: str) -> None:
-        if kind == BROKER:  # a job may have been launched since the order, or its blackout have begun
-            _refuse_under_live_jobs(context)
-
-    return GuardedFailures(context.environment.failures, refuse)
+def _check_again(context: Context, kind: str) -> None:
+    """At the moment of the injection: a job may have been launched since the order, or its blackout begun."""
+    if kind == BROKER:
+        _refuse_under_live_jobs(context)
 
 
 def _refuse_under_live_jobs(context: Context) -> None:
     """Unsafe while a job runs that may not be drilled; an attached job never may."""
-    world, instead = context.environment, f"Leave out {BROKER}, which stops the broker of every job"
+    environment, instead = context.environment, f"Leave out {BROKER}, which stops the broker of every job"
     for name, job in context.settings.jobs.items():
         job_plans.check_order(name, job, "drill", live=True)
-        if name in world.deployments.names():
-            refuse_live(name, job, now_s=world.clock.now_s(), instead=instead)
+        if name in environment.deployments.names():
+            refuse_live(name, job, now_s=environment.clock.now_s(), instead=instead)
 
 
 def _on_copy(
     context: Context, order: Order, details: Drill, models: Models | None, *, kinds: Sequence[str]
 ) -> Sequence[Outcome]:
-    world, name, job = context.environment, order.job, context.job(order)
+    environment, name, job = context.environment, order.job, context.job(order)
     template = job_plans.live_plan(name, job, folder=context.folder)
     budget = details.budget_executor_s or job.profile_budget_executor_s
-    plan = _planned(order, details, job, models, kinds=kinds, budget=budget)
+    rates = {
+        size: tuple(details.rates_rps or _usual_rates(name, models, size))
+        for size in details.scale_outs or (job.scale_out,)
+    }
+    plan = drilling.planned(
+        kinds=kinds, rates_rps=rates, repeats=details.repeats, budget_executor_seconds=budget
+    )
+    whose = "drill.budget_executor_s" if details.budget_executor_s else f"job.{name}.{BUDGET}"
+    if not plan.cells:
+        least = min(rates) * drilling.DRILL_S
+        raise Misconfigured(whose, f"{budget:g} is not enough for one drill, which may take {least:g}")
+    if plan.left_out:
+        order.say(
+            f"{counted(plan.left_out, 'drill')} left out: the budget of {budget:,.0f} executor-seconds "
+            f"({whose}) has no room for more than {len(plan.cells)}"
+        )
     context.wait_for_live_job(order)
     order.say(f"{counted(len(plan.cells), 'drill')} on a copy of {name}")
     series = Drilling(
         template,
         context.around_until_blackout(order),
-        failures=_considerate(context),
-        partitions=world.partitions(template, job),
+        failures=environment.failures,
+        may_cause=lambda kind: _check_again(context, kind),
+        partitions=environment.partitions(template, job),
         rules=job_plans.rules(job),
         settings=job_plans.drill_settings(job, context.settings.spark),
-        batch_began_s=world.batch_began_s,
+        batch_began_s=environment.batch_began_s,
         say=lambda line: order.say(line, share=len(series.outcomes) / len(plan.cells)),
     )
     try:
@@ -163,36 +172,9 @@ def _on_copy(
     return series.outcomes
 
 
-def _planned(
-    order: Order,
-    details: Drill,
-    job: JobSettings,
-    models: Models | None,
-    *,
-    kinds: Sequence[str],
-    budget: float,
-) -> DrillPlan:
-    rates = {
-        size: tuple(details.rates_rps or _usual_rates(order.job, models, size))
-        for size in details.scale_outs or (job.scale_out,)
-    }
-    plan = drilling.planned(
-        kinds=kinds, rates_rps=rates, repeats=details.repeats, budget_executor_seconds=budget
-    )
-    whose = "drill.budget_executor_s" if details.budget_executor_s else f"job.{order.job}.{BUDGET}"
-    if not plan.cells:
-        least = min(rates) * drilling.DRILL_S
-        raise Misconfigured(whose, f"{budget:g} is not enough for one drill, which may take {least:g}")
-    if plan.left_out:
-        order.say(
-            f"{counted(plan.left_out, 'drill')} left out: the budget of {budget:,.0f} executor-seconds "
-            f"({whose}) has no room for more than {len(plan.cells)}"
-        )
-    return plan
-
-
 def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ...]:
-    capacity = Unknown(f"{name} was never profiled") if models is None else models.capacity.predict(size)
+    never = Unknown(f"{name} was never profiled: run `headroom profile {name}` first")
+    capacity = never if models is None else models.capacity.predict(size)
     if isinstance(capacity, Unknown):
         raise Misconfigured("drill.rates_rps", f"is needed, for the capacity is unknown: {capacity.reason}")
     return tuple(share * capacity.mid for share in SHARES)
@@ -201,31 +183,35 @@ def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ..
 def _on_live(
     context: Context, order: Order, models: Models | None, *, kinds: Sequence[str]
 ) -> Sequence[Outcome]:
-    world, name, job = context.environment, order.job, context.job(order)
-    if name not in world.deployments.names():
+    environment, name, job = context.environment, order.job, context.job(order)
+    if name not in environment.deployments.names():
         raise NotReady(f"{name} does not run here: `headroom start {name}` starts it, or drill a copy")
     around = context.around(order)
+    how = job_plans.drill_settings(job, context.settings.spark)
+    if job.elsewhere:  # its time-outs are not those of [spark]
+        how = replace(how, recorded={})
     found: list[Outcome] = []
     for number, kind in enumerate(kinds):
-        window = time_windows.blackout(job, world.clock.now_s())
+        window = time_windows.blackout(job, environment.clock.now_s())
         if window is not None:  # it has begun since the first one
             order.say(f"the blackout {window.why} has begun: {', '.join(kinds[number:])} is left out")
             break
         with context.drilling(name, kind) as metrics:
-            declared = world.deployments.status(name).declared_scale_out
+            declared = environment.deployments.status(name).declared_scale_out
             if isinstance(declared, Unknown):
                 raise NotReady(declared.reason)
-            watch = Watch(name, scale_out=declared, metrics=metrics, deployments=world.deployments)
-            outcome = run_drill(
+            watch = Watch(name, scale_out=declared, metrics=metrics, deployments=environment.deployments)
+            outcome = DrillRun(
                 watch,
                 kind,
                 on="live",
-                batch_began_s=lambda batch: world.batch_began_s(name, batch),
-                failures=_considerate(context),
+                batch_began_s=lambda batch: environment.batch_began_s(name, batch),
+                failures=environment.failures,
+                may_cause=lambda kind: _check_again(context, kind),
                 clock=around.clock,
-                settings=job_plans.drill_settings(job, context.settings.spark),
+                settings=how,
                 say=lambda line: order.say(line, share=len(found) / len(kinds)),
-            )
+            ).run()
         outcome = drilling.with_prediction(outcome, models)
         drilling.keep(around, name, outcome)
         order.say(drilling.described(outcome), share=len(found) / len(kinds))
@@ -247,4 +233,4 @@ def _as_data(outcome: Outcome, *, target_s: float) -> dict[str, Any]:
     }
     if isinstance(event, Unknown):
         return row | {"invalid": event.reason}
-    return row | readable(asdict(event)) | {"details": readable(outcome.details)}
+    return readable(asdict(event)) | row | {"details": readable(outcome.details)}

@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from models.codec import readable
 from models.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.control_loop import evaluation
 from profiling_jobs.orders import Json, Say, parsed
-from profiling_jobs.telemetry.sampler import EVERY_S
+from profiling_jobs.periodic import Periodic
+from profiling_jobs.telemetry.timeline import EVERY_S
 
-from ..environments.base import World
+from ..environments.base import Environment, removed
+from ..processes.room import LOOK_S, RoomWatch
 from ..settings import job_plans
 from ..settings.loading import SettingsFile
 from ..settings.schema import Settings
@@ -43,7 +44,7 @@ class InProcessServer:
 
     def __init__(
         self,
-        environment: World,
+        environment: Environment,
         settings: Settings | SettingsFile,
         folder: Path,
         *,
@@ -55,31 +56,33 @@ class InProcessServer:
         self._since_s = time.time()
         self._evaluating = {name: threading.Lock() for name in self.context.settings.jobs}
         self._queue = OrderQueue(taking_part=self._taking_part)
-        self._closing = threading.Event()
-        self._sampling: threading.Thread | None = None
+        self._sampling = Periodic(
+            self.context.sampler.round,
+            every_s=EVERY_S,
+            name="samples",
+            clock=environment.clock,
+            taking_part=environment.taking_part,
+        )
+        self._room = RoomWatch(folder, say)
+        self._looking = Periodic(self._room.look, every_s=LOOK_S, name="room")
 
     def start(self) -> InProcessServer:
-        """Sample the jobs from now on."""
-        if self._sampling is None:
-            self._sampling = threading.Thread(target=self._sample, name="headroom-samples", daemon=True)
-            self._sampling.start()
+        """Sample the jobs from now on, and see whether there is room for what is decided."""
+        self._sampling.start()
+        self._looking.start()
         return self
 
     def close(self) -> tuple[str, ...]:
         """Cancel every order, wait for each to clean up, and stop sampling; the orders that did not end."""
         left = self._queue.close()
-        self._closing.set()
-        if self._sampling is not None:
-            self._sampling.join()
-            self._sampling = None
+        self._sampling.close()
+        self._looking.close()
         return left
 
     def __enter__(self) -> InProcessServer:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     # --------------------------------------------------------------------------------------- the protocol
@@ -131,14 +134,12 @@ class InProcessServer:
             "since_s": self._since_s,
             "now_s": self.context.environment.clock.now_s(),
             "jobs": {name: self._job_status(name) for name in sorted(self.context.settings.jobs)},
-            "orders": self.orders(),
+            "removed": self._removed(),
+            "problem": self._room.problem,
+            "orders": [readable(order.to_json()) for order in self._queue.all()],
         }
 
     # ----------------------------------------------------------------------------------------------------
-
-    def orders(self) -> list[Json]:
-        """Every order, as in `status`, without asking a driver anything."""
-        return [readable(order.to_json()) for order in self._queue.all()]
 
     def _check(self, job: str) -> None:
         if job not in self.context.settings.jobs:
@@ -154,6 +155,14 @@ class InProcessServer:
         except Misconfigured:
             return False
         return True
+
+    def _removed(self) -> list[str]:
+        """Live jobs that run, and that the settings do not name any more."""
+        try:
+            left = removed(self.context.environment.deployments, self.context.settings.jobs)
+        except HeadroomError:  # the same is said of each job
+            return []
+        return sorted(one.name for one in left if one.role == "live")
 
     def _job_status(self, name: str) -> dict[str, Any]:
         job = self.context.settings.jobs[name]
@@ -173,13 +182,3 @@ class InProcessServer:
     def _taking_part(self) -> Iterator[None]:
         with self.context.environment.hurried(), self.context.environment.taking_part():
             yield
-
-    def _sample(self) -> None:
-        """As `Sampler` does by itself, but by the environment's clock."""
-        clock = self.context.environment.clock
-        with self.context.environment.taking_part():
-            while not self._closing.is_set():
-                began_s = clock.now_s()
-                self.context.sampler.round()
-                took_s = max(0.0, clock.now_s() - began_s)  # a clock that went back is not waited for
-                clock.sleep(max(0.05 * EVERY_S, EVERY_S - took_s))

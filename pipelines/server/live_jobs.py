@@ -23,32 +23,33 @@ def launch(context: Context, order: Order, details: Details) -> Found:
 
     A job that has failed is started again.
     """
-    world, name, job = context.environment, order.job, context.job(order)
+    environment, name, job = context.environment, order.job, context.job(order)
     plan = job_plans.live_plan(name, job, folder=context.folder)
-    if name in world.deployments.names():
-        status = world.deployments.status(name)
+    if name in environment.deployments.names():
+        status = environment.deployments.status(name)
         if status.state != "failed":
             order.say(f"{name} was launched before, and is {status.state}")
             return {"launched": False, "state": status.state, "scale_out": status.declared_scale_out}
         order.say(f"{name} has failed ({status.reason}): starting it again")
-        world.deployments.stop(name)
-    if world.own_topics:
-        there, wanted = world.broker.topics(), world.partitions(plan, job)
+        environment.deployments.stop(name)
+    if environment.own_topics:
+        there, wanted = environment.broker.topics(), environment.partitions(plan, job)
         for own, topic in (*plan.inputs.items(), *plan.outputs.items()):
             if topic not in there and "/" not in topic:
                 order.say(f"making the topic {topic} with {wanted[own]} partitions")
-                world.broker.create(topic, partitions=wanted[own])
-    if world.kind != "simulated" and not Path(plan.checkpoint).exists():
-        most = max(world.partitions(plan, job)[own] for own in plan.inputs)
+                environment.broker.create(topic, partitions=wanted[own])
+    if environment.kind != "simulated" and not Path(plan.checkpoint).exists():
+        most = max(environment.partitions(plan, job)[own] for own in plan.inputs)
         spark = context.settings.spark
         for one in default_state_partitions(job, f"job.{name}", spark, topic_partitions=most):
             order.say(f"{one.path} {one.problem}; {one.fix}")
     order.say(f"starting {name} with {executors(plan.scale_out)}")
-    world.deployments.launch(plan)
     clock = context.clock(order)
+    context.started_at_s[name] = clock.now_s()
+    environment.deployments.launch(plan)
     until_s = clock.now_s() + START_S
     while True:
-        status = world.deployments.status(name)
+        status = environment.deployments.status(name)
         if status.state == "running" and status.executors_alive == plan.scale_out:
             order.say(f"{name} runs with {executors(plan.scale_out)}")
             return {"launched": True, "state": status.state, "scale_out": plan.scale_out}

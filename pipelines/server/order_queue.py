@@ -64,10 +64,10 @@ class Order:
             self._stage = line
             self._share = self._share if share is None else min(1.0, max(self._share or 0.0, share))
 
-    def at(self, share: float | None, stage: str = "") -> None:
+    def at(self, share: float) -> None:
         """Report how far the order is, without a line."""
         with self._turn:
-            self._share, self._stage = share, stage or self._stage
+            self._share = share
 
     def found(self, fact: Mapping[str, Any]) -> None:
         """Report something that was measured and is in the store."""
@@ -92,18 +92,10 @@ class Order:
     def to_json(self, *, since: int | None = None) -> dict[str, Any]:
         """As `Server.order` describes it; without `since` neither lines, facts nor result."""
         with self._turn:
-            data: dict[str, Any] = {
-                "id": self.id,
-                "what": self.what,
-                "job": self.job,
-                "details": self.details.model_dump(exclude_unset=True),
-                "began_s": self.began_s,
-                "ended_s": self.ended_s,
-                "state": self.state,
-                "share": self._share,
-                "stage": self._stage,
-                "error": self.error,
-            }
+            named = ("id", "what", "job", "began_s", "ended_s", "state", "error")
+            data: dict[str, Any] = {name: getattr(self, name) for name in named}
+            data |= {"details": self.details.model_dump(exclude_unset=True)}
+            data |= {"share": self._share, "stage": self._stage}
             if since is not None:
                 data["lines"] = self._lines[max(0, since - self._dropped) :]
                 data["next"] = self._dropped + len(self._lines)
@@ -195,11 +187,15 @@ class OrderQueue:
             self._made += 1
             id = f"{what}-{job}-{self._mark}-{self._made}"
             order = self._orders[id] = Order(id, what, job, details, excludes)
-            thread = threading.Thread(target=self._run, args=(order, handle), name=f"headroom-{id}")
+            begun = threading.Event()
+            thread = threading.Thread(target=self._run, args=(order, handle, begun), name=f"headroom-{id}")
             thread.daemon = True
             self._threads[id] = thread
-            self._forget()
+            ended = [id for id, order in self._orders.items() if order.state != "running"]
+            for old in ended[: max(0, len(ended) - KEPT)]:
+                del self._orders[old]
         thread.start()
+        begun.wait()  # before simulated time goes on without it
         return id
 
     def get(self, id: str) -> Order:
@@ -209,7 +205,7 @@ class OrderQueue:
             return self._orders[id]
 
     def all(self) -> tuple[Order, ...]:
-        """The oldest first."""
+        """All orders, the oldest first."""
         with self._turn:
             return tuple(self._orders.values())
 
@@ -225,21 +221,17 @@ class OrderQueue:
             thread.join(max(0.0, until - time.monotonic()))
         return tuple(id for id, thread in threads.items() if thread.is_alive())
 
-    def _run(self, order: Order, handle: Callable[[Order], Mapping[str, Any]]) -> None:
-        try:
-            with self._taking_part():
+    def _run(
+        self, order: Order, handle: Callable[[Order], Mapping[str, Any]], begun: threading.Event
+    ) -> None:
+        with self._taking_part():
+            begun.set()
+            try:
                 order.check()
-                result = handle(order)
-            order.end("done", result=result)
-        except Cancelled:
-            order.end("cancelled", error={"kind": "NotReady", "message": f"{order.what} was cancelled"})
-        except BaseException as error:  # noqa: BLE001 - reported to the client, instead of ending unseen
-            order.end("failed", error=error_to_json(error))
-        finally:
-            with self._turn:
-                self._threads.pop(order.id, None)
-
-    def _forget(self) -> None:
-        ended = [id for id, order in self._orders.items() if order.state != "running"]
-        for id in ended[: max(0, len(ended) - KEPT)]:
-            del self._orders[id]
+                order.end("done", result=handle(order))
+            except Cancelled:
+                order.end("cancelled", error={"kind": "NotReady", "message": f"{order.what} was cancelled"})
+            except BaseException as error:  # noqa: BLE001 - reported to the client, instead of ending unseen
+                order.end("failed", error=error_to_json(error))
+        with self._turn:
+            self._threads.pop(order.id, None)

@@ -17,17 +17,19 @@ from profiling_jobs.orders import Probe, Profile
 
 from ..environments import batch_tasks
 from ..settings import job_plans
-from .context import LOOK_S, Context, Found
+from ..settings.schema import SparkSettings
+from .context import Context, Found
 from .order_queue import Interrupted, Order
 
 
 def profile(context: Context, order: Order, details: Profile) -> Found:
     """Search the capacity, from where the last search was interrupted."""
-    world, name, job = context.environment, order.job, context.job(order)
+    environment, name, job = context.environment, order.job, context.job(order)
     template = job_plans.live_plan(name, job, folder=context.folder)
-    partitions = world.partitions(template, job)
-    tasks = batch_tasks.if_known(batch_tasks.learnt(world, name, job, partitions))
-    search = job_plans.search(name, job, context.settings.spark, tasks=tasks)
+    partitions = environment.partitions(template, job)
+    tasks = batch_tasks.if_known(batch_tasks.learnt(environment, name, job, partitions))
+    slots = _counted_slots(context)
+    search = job_plans.search(name, job, slots, tasks=tasks)
     try:
         if details.scale_outs:
             search = replace(search, scale_outs=tuple(details.scale_outs))
@@ -35,7 +37,8 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
             search = replace(search, budget_executor_seconds=details.budget_executor_s)
     except Misuse as wrong:
         raise Misconfigured(f"profile.{wrong.argument}", wrong.problem) from wrong
-    search = _beside_live_jobs(search, context, order)
+    if slots is not None:
+        search = _beside_live_jobs(search, slots.slots, context, order)
     context.wait_for_live_job(order)
     reported: set[int] = set()
 
@@ -78,7 +81,7 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
 
 
 def _check_decisions_can_follow(context: Context, name: str, state: probing.State) -> None:
-    """A profile after which no decision can be made is a failure; what was measured is kept."""
+    """Raise where no decision can be made after this profile; what was measured is kept."""
     if not (missing := missing_for_decisions(context.environment.store, name)):
         return
     job = context.settings.jobs[name]
@@ -95,17 +98,23 @@ def _check_decisions_can_follow(context: Context, name: str, state: probing.Stat
     )
 
 
-def _beside_live_jobs(search: probing.Settings, context: Context, order: Order) -> probing.Settings:
+def _counted_slots(context: Context) -> SparkSettings | None:
+    """None on a cluster: there live jobs and copies have namespaces of their own, with a quota each."""
+    settings = context.settings
+    return None if settings.deployment.kind == "kubernetes" else settings.spark
+
+
+def _beside_live_jobs(
+    search: probing.Settings, slots: int, context: Context, order: Order
+) -> probing.Settings:
     """The search within the slots that no live job has or may be given, so that none waits for a copy.
 
     room = slots − Σ over live jobs (its largest size where we change it, else the size that it has)
     """
-    slots, kept = context.settings.spark.slots, {}
+    kept = {}
     for name in set(context.environment.deployments.names()) & set(context.settings.jobs):
-        job, declared = (
-            context.settings.jobs[name],
-            context.environment.deployments.status(name).declared_scale_out,
-        )
+        job, status = context.settings.jobs[name], context.environment.deployments.status(name)
+        declared = status.declared_scale_out
         has = 0 if isinstance(declared, Unknown) else declared
         kept[name] = max(has, job.scale_out_max) if job.mode == "apply" else has
     room = slots - sum(kept.values())
@@ -128,12 +137,12 @@ def _beside_live_jobs(search: probing.Settings, context: Context, order: Order) 
 
 def probe(context: Context, order: Order, details: Probe) -> Found:
     """One probe on a copy, outside of a search."""
-    world, name, job = context.environment, order.job, context.job(order)
+    environment, name, job = context.environment, order.job, context.job(order)
     template = job_plans.live_plan(name, job, folder=context.folder)
-    search, around = job_plans.search(name, job, context.settings.spark), context.around(order)
+    search, around = job_plans.search(name, job, _counted_slots(context)), context.around(order)
     size, rate = details.scale_out, details.rate_rps
     probe = probing.Probe(0, size, rate, warm_up_s=search.warm_up_s, probe_s=search.probe_s)
-    copies = Copies(template, around, partitions=world.partitions(template, job))
+    copies = Copies(template, around, partitions=environment.partitions(template, job))
     context.wait_for_live_job(order)
     began_s = around.clock.now_s()
     try:
@@ -147,7 +156,7 @@ def probe(context: Context, order: Order, details: Probe) -> Found:
             took = around.clock.now_s() - began_s
             order.at(min(0.99, took / (search.warm_up_s + search.probe_s)))
 
-        result = finish(run.steps(), around.clock, every_s=LOOK_S, look=look)
+        result = finish(run.steps(), around.clock, look=look)
     finally:
         for problem in copies.clear():
             order.say(f"left behind: {problem}")
@@ -163,24 +172,14 @@ def probe(context: Context, order: Order, details: Probe) -> Found:
 
 def _fact(context: Context, name: str, result: Result) -> dict[str, Any]:
     probe = result.probe
+    measured = ("offered_rps", "throughput_rps", "standard_error_rps", "latency_ms", "duration_s")
     return {
         "fact": "probe",
-        "key": point_key(name, probe.scale_out, probe.rate_rps),
+        "key": f"{name}/{point(probe.scale_out, probe.rate_rps)}",
         "number": probe.number,
         "at_s": context.environment.clock.now_s(),
         "scale_out": probe.scale_out,
         "rate_rps": probe.rate_rps,
-        "verdict": result.verdict,
-        "reason": result.reason,
-        "offered_rps": result.offered_rps,
-        "throughput_rps": result.throughput_rps,
-        "standard_error_rps": result.standard_error_rps,
-        "latency_ms": result.latency_ms,
-        "duration_s": result.duration_s,
+        **{key: getattr(result, key) for key in ("verdict", "reason", *measured)},
         "executor_seconds": result.cost,
     }
-
-
-def point_key(job: str, scale_out: int, rate_rps: float) -> str:
-    """The name of a profiling point: orders/e4/r30000."""
-    return f"{job}/{point(scale_out, rate_rps)}"

@@ -15,9 +15,10 @@ from models.errors import HeadroomError
 from models.ports import Broker
 from profiling_jobs.orders import Record
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.request import Request
+from profiling_jobs.recording.recorder import Request
 from profiling_jobs.training import workload_history
 
+from ..settings import job_plans
 from .context import Context, Found
 from .order_queue import Order
 
@@ -26,13 +27,13 @@ LATER_S = 3600.0  # judgement: an order long after the recording was over means 
 
 def record(context: Context, order: Order, details: Record) -> Found:
     """Record every event of so many seconds."""
-    world, job = context.environment, context.job(order)
-    clock, seconds = context.clock(order), details.seconds
+    environment, job = context.environment, context.job(order)
+    clock, seconds = context.clock(order), details.seconds or job_plans.recorded_s(job)
     recordings = context.folder / "recordings"
     began_s = _goes_on(context, order, recordings, seconds=seconds, now_s=clock.now_s())
     heads: dict[str, dict[int, int]] = {}
     if began_s is None:
-        for (topic, part), end in world.broker.ends(sorted(set(job.inputs.values()))).items():
+        for (topic, part), end in environment.broker.ends(sorted(set(job.inputs.values()))).items():
             heads.setdefault(topic, {})[part] = end
         began_s = math.ceil(clock.now_s())
     found = {}
@@ -44,7 +45,7 @@ def record(context: Context, order: Order, details: Record) -> Found:
                 kept = Recorded.read(folder)
             else:
                 order.say(f"recording {topic} for {seconds:.0f} s")
-                kept = world.record(
+                kept = environment.record(
                     f"{order.job}.{own}",
                     Request(topic, folder, seconds, float(began_s), details.max_bytes, heads.get(topic)),
                     clock=clock,
@@ -69,7 +70,7 @@ def record(context: Context, order: Order, details: Record) -> Found:
                 f"what was recorded is kept: another order for {seconds:g} s continues it, until "
                 f"{_local(_latest_s(began_s, seconds))} and as long as the topic still has what follows"
             )
-        workload_history.tell(world.store, order.job, recordings, inputs=job.inputs)
+        workload_history.tell(environment.store, order.job, recordings, inputs=job.inputs)
     return {"seconds": seconds, "recordings": found}
 
 

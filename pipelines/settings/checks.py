@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from profiling_jobs.plans import COPY, FILES, folder_of
 
 from . import time_windows
-from .schema import BrokerSettings, JobSettings, SparkSettings
+from .schema import BrokerSettings, DeploymentKind, JobSettings, SparkSettings
 
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
@@ -17,14 +17,27 @@ Problems = Iterator[tuple[str, str]]
 
 
 def of_names(names: Collection[str]) -> Problems:
-    """Of the names of all jobs together."""
+    """Mistakes in the names of all jobs together."""
     for name in names:
         if (copy := COPY.fullmatch(name)) and copy["job"] in names:
             yield f"job.{name}", f"is a name that copies of job.{copy['job']} get: choose another one"
 
 
+def of_applications(jobs: Mapping[str, JobSettings], kind: DeploymentKind) -> Problems:
+    """Mistakes of all jobs of the Spark operator together."""
+    taken: dict[str, str] = {}
+    for name, job in jobs.items():
+        path = f"job.{name}.spark_application"
+        if job.spark_application is None:
+            continue
+        if kind != "kubernetes":
+            yield path, f'goes with [deployment] kind = "kubernetes", which is "{kind}"'
+        if (other := taken.setdefault(job.spark_application, name)) != name:
+            yield path, f"is {job.spark_application}, as of job.{other}: a SparkApplication is one job"
+
+
 def of_job(job: JobSettings, path: str) -> Problems:
-    """Of one [job.NAME]."""
+    """Mistakes of one [job.NAME]."""
     yield from _brought(job, path)
     yield from _topics(job, path)
     yield from _size(job, path)
@@ -42,29 +55,35 @@ def of_job(job: JobSettings, path: str) -> Problems:
 
 
 def _brought(job: JobSettings, path: str) -> Problems:
-    """The program, and what goes with `attach`."""
+    """The program, and what goes with a job that another system runs."""
     if job.script is not None and job.build is not None:
         yield path, "has both script and build: give one of them"
-    if not (job.copyable or job.attach):
-        yield path, "needs script, build or attach = true; none of them is given"
-    if not job.attach:
-        if job.executors is not None:
-            yield f"{path}.executors", "goes with attach = true; for a job that is run here set scale_out"
+    if not (job.copyable or job.elsewhere):
+        yield path, "needs script, build, spark_application or attach = true; none of them is given"
+    if job.attach and job.spark_application is not None:
+        yield path, "has both attach and spark_application: an attached job is never rescaled"
+    if job.executors is not None and not job.attach:
+        fix = "for a job that is run here set scale_out"
+        if job.spark_application is not None:
+            fix = "how many a SparkApplication has is read from it"
+        yield f"{path}.executors", f"goes with attach = true; {fix}"
+    if not job.elsewhere:
         if job.consumer_group is not None:
             yield (
                 f"{path}.consumer_group",
-                "goes with attach = true; a job that is run here commits to headroom.NAME",
+                "goes with attach or spark_application; a job that is run here commits to headroom.NAME",
             )
         return
+    who = "an attached job" if job.attach else "a SparkApplication"
     if job.checkpoint is None:
-        yield f"{path}.checkpoint", "an attached job needs the path of its checkpoint"
-    if job.mode == "apply":
+        yield f"{path}.checkpoint", f"{who} needs the path of its checkpoint"
+    if job.mode == "apply" and job.attach:
         yield f"{path}.mode", "an attached job is not rescaled from here: use observe or recommend"
-    if job.allow_live_drills:
-        yield f"{path}.allow_live_drills", "failures are not injected into an attached job: drill a copy"
+    if job.allow_live_drills and job.attach:
+        yield f"{path}.allow_live_drills", f"failures are not injected into {who}: drill a copy"
     for cron in ("profile_cron", "drill_cron"):
         if getattr(job, cron) is not None and not job.copyable:
-            yield f"{path}.{cron}", "copies of an attached job need its program: give script or build, too"
+            yield f"{path}.{cron}", f"copies of {who} need its program: give script or build, too"
 
 
 def _size(job: JobSettings, path: str) -> Problems:
@@ -103,7 +122,7 @@ def _topics(job: JobSettings, path: str) -> Problems:
 
 
 def of_services(brokers: BrokerSettings, spark: SparkSettings) -> Problems:
-    """Of [brokers] and [spark]."""
+    """Mistakes of [brokers] and [spark]."""
     for address in (brokers.bootstrap or "").split(",") if brokers.bootstrap else ():
         if not re.fullmatch(r"\s*\S+:\d+\s*", address):
             told = f"{address!r} is not of the form host:port; for example localhost:9092"

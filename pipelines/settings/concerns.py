@@ -1,4 +1,4 @@
-"""What headroom.toml may contain, but what will fail later or endangers the promise.
+"""Settings that headroom.toml accepts, but that will fail later or endanger the promise.
 
 `headroom check` and `headroom doctor` show it.
 """
@@ -22,6 +22,8 @@ from .schema import BrokerSettings, JobSettings, Settings, SparkSettings
 
 STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_NETWORK_TIMEOUT_S = 120.0  # Spark's default of spark.network.timeout
+FILL_IN = "FILL-IN"
+"""What `headroom init` writes in place of a topic that the script does not spell out."""
 FROZEN = ("executor_freeze", "node_loss", "network_partition")
 TIMEOUT_SHARE = 0.5  # judgement: what a time-out may take of the target, so that there is room to catch up
 
@@ -41,17 +43,20 @@ class Concern:
 def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern]:
     """What is known of a job before anything runs. `folder`: the one that headroom.toml lies in."""
     job, path = settings.jobs[name], f"job.{name}"
+    for own, topic in job.inputs.items():
+        if topic == FILL_IN:
+            yield Concern(f"{path}.inputs.{own}", "is not filled in", "name the topic that the job reads")
     if job.script is not None:
         yield from _script(job, path, folder / job.script, settings.brokers)
     if job.copyable:
         try:
             plans.check(live_plan(name, job, folder=folder))
         except Misconfigured as wrong:
-            problem, _, fix = str(wrong).removeprefix(f"{wrong.setting}: ").rpartition(": ")
+            problem, _, fix = wrong.problem.rpartition(": ")
             yield Concern(wrong.setting, problem, fix)
     yield from _network_timeout(job, path, settings.spark)
     yield from _batches(job, path)
-    if settings.deployment.kind != "simulated" and not job.attach:
+    if settings.deployment.kind != "simulated" and not job.elsewhere:
         yield from default_state_partitions(job, path, settings.spark)
 
 
@@ -87,7 +92,7 @@ def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) 
 def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:
     """The time after which a silent executor is given up; NaN where Spark would not take the value."""
     chosen = {**spark.conf, **job.conf}
-    if job.attach and spark_timeouts.SILENCE not in chosen:
+    if job.elsewhere and spark_timeouts.SILENCE not in chosen:
         return SPARKS_NETWORK_TIMEOUT_S
     return spark_timeouts.silence_s(spark, chosen)
 
@@ -96,22 +101,22 @@ def _network_timeout(job: JobSettings, path: str, spark: SparkSettings) -> Itera
     """A frozen executor is noticed only when spark.network.timeout is over."""
     key, target_s, timeout_s = spark_timeouts.SILENCE, job.recovery_target_s, network_timeout_s(job, spark)
     set_in_conf = key in {**spark.conf, **job.conf}
-    where = f"{path}.conf" if set_in_conf or job.attach else "spark.network_timeout_s"
+    where = f"{path}.conf" if set_in_conf or job.elsewhere else "spark.network_timeout_s"
     if math.isnan(timeout_s):
         yield Concern(where, f"sets {key} to something that is not a duration", "write for example 20s")
         return
     says = f"sets {key} to" if set_in_conf else "is"
-    if job.attach and not set_in_conf:
+    if job.elsewhere and not set_in_conf:
         says = f"does not set {key}, and Spark's default is"
     covered = [each for each in job.failure_kinds if each in FROZEN]
     better_s = max(5, int(target_s * TIMEOUT_SHARE / 2))
     fix = f"spark.network_timeout_s = {better_s}"
-    if job.attach or set_in_conf:
+    if job.elsewhere or set_in_conf:
         fix = f'"{key}" = "{better_s}s" in the job\'s Spark configuration'
     if timeout_s >= target_s:
         after = kind(covered[0]) if covered else "a frozen executor"
         told = f"{says} {timeout_s:g} s: {after} alone takes longer than the {target_s:g} s promised"
-        yield Concern(where, told, fix, serious=set_in_conf or not job.attach)
+        yield Concern(where, told, fix, serious=set_in_conf or not job.elsewhere)
     elif timeout_s > TIMEOUT_SHARE * target_s and covered:
         told = f"{says} {timeout_s:g} s of the {target_s:g} s promised: little is left to catch up"
         yield Concern(where, told, fix, serious=False)
@@ -132,7 +137,7 @@ def _batches(job: JobSettings, path: str) -> Iterator[Concern]:
     if job.max_offsets_per_trigger is None:
         yield Concern(
             f"{path}.max_offsets_per_trigger",
-            "is not set: the first batch after a failure is one giant batch",
+            "is not set: the first batch after a failure takes all the lag at once",
             "max_offsets_per_trigger = a few batches' worth of records",
             serious=False,
         )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar
 
 from models import control, probing
 from models.downtime import COLD_START_S
@@ -15,12 +12,9 @@ from models.errors import Misconfigured, Unsafe
 from models.optimise.question import aligned_scale_outs
 from models.ports import Function, Plan, Script
 from models.promise import Promise
-from models.quantities import Misuse, Unknown
-from profiling_jobs.control_loop.context import InCharge
+from models.quantities import Misuse
 from profiling_jobs.experiments import drill
 from profiling_jobs.experiments.probe import Rules
-from profiling_jobs.training.champions import Champions, path_of
-from profiling_jobs.training.model_documents import KINDS
 
 from .schema import JobSettings, Rescale, SparkSettings
 from .spark_timeouts import SECRET_KEYS
@@ -28,6 +22,7 @@ from .spark_timeouts import SECRET_KEYS
 MOST_SIZES = 4  # judgement: enough for every form of capacity curve to show, also the one that bends
 LAUNCH_S = 70.0  # measured: 25–45 s until a copy works, then some 30 s to settle and to come to its rate
 MAX_LAG_SHARE = 0.5  # of the target
+RECORDED_S = 120.0  # what a forecast is fitted to at least; a copy is sent the same events over and over
 
 
 def live_plan(name: str, job: JobSettings, *, folder: Path) -> Plan:
@@ -65,40 +60,54 @@ def check_copyable(name: str, job: JobSettings) -> None:
     """Refuse to run copies of a program that is not here."""
     if not job.copyable:
         raise Misconfigured(
-            f"job.{name}.attach",
+            f"job.{name}.attach" if job.attach else f"job.{name}.spark_application",
             "the job is run elsewhere and its program is not here: add `script` or `build` to profile and "
             "drill copies",
         )
 
 
 def check_order(name: str, job: JobSettings, what: str, *, live: bool = False) -> None:
-    """Refuse what is never done to an attached job."""
-    if not job.attach:
+    """Refuse what is never done to a job that another system runs."""
+    if not job.elsewhere:
         return
-    forbidden = {"launch": "started", "stop": "stopped", "apply": "rescaled"}
-    if live:
-        forbidden["drill"] = "hurt"
-    if what in forbidden:
+    forbidden = {"launch": "started", "stop": "stopped"}
+    if job.attach:
+        forbidden["apply"] = "rescaled"
+        if live:
+            forbidden["drill"] = "hurt"
+    if what in forbidden and job.attach:
         raise Unsafe(f"job.{name}.attach = true: it is run elsewhere, so it is not {forbidden[what]} here")
-    if what in ("profile", "probe", "drill"):
+    if what in forbidden:
+        instead = {
+            "launch": "`kubectl apply` its manifest",
+            "stop": f"`kubectl delete sparkapplication {job.spark_application}` ends it, "
+            "`spec.suspend: true` in its manifest suspends it",
+        }
+        raise Unsafe(
+            f"job.{name}.spark_application = {job.spark_application}: the Spark operator runs it, so it is "
+            f"not {forbidden[what]} here: {instead[what]}"
+        )
+    if what in ("profile", "probe", "drill") and not live:
         check_copyable(name, job)
 
 
-def rules(job: JobSettings, *, sample_s: float = 1.0) -> Rules:
+def rules(job: JobSettings) -> Rules:
     """The rules of a probe."""
     return Rules(
         longest_window_s=job.longest_window_s,
         warm_up_s=job.warm_up_s,
         trigger_s=job.trigger_s,
         limit_records=job.max_offsets_per_trigger,
-        sample_s=sample_s,
     )
 
 
 def search(
-    name: str, job: JobSettings, spark: SparkSettings, *, tasks: int | None = None
+    name: str, job: JobSettings, spark: SparkSettings | None, *, tasks: int | None = None
 ) -> probing.Settings:
-    """The settings of a capacity search. `tasks` of a batch, where they bound what executors can do."""
+    """The settings of a capacity search. `tasks` of a batch, where they bound what executors can do.
+
+    Without `spark` slots are not counted: a cluster's quota bounds its copies.
+    """
     sizes = job.profile_scale_outs or _usual_sizes(job, tasks)
     stepped = job.strategy == "stepped"
     try:
@@ -111,10 +120,11 @@ def search(
             increment_rps=job.profile_step_rps if stepped else None,
             first_guess=None if stepped else job.profile_guess_rps,
             most_probes=job.profile_most_probes,
+            bracket=job.profile_precision,
             budget_executor_seconds=job.profile_budget_executor_s,
             tasks=tasks,
             parallel=job.profile_parallel,
-            executors_at_once=spark.slots,
+            executors_at_once=None if spark is None else spark.slots,
         )
     except Misuse as wrong:
         raise Misconfigured(f"job.{name}.profile_scale_outs", str(wrong)) from wrong
@@ -125,6 +135,11 @@ def _usual_sizes(job: JobSettings, tasks: int | None) -> tuple[int, ...]:
     sizes = aligned_scale_outs(job.scale_out_min, job.scale_out_max, tasks=tasks)
     spread = probing.grid_scale_outs(1, len(sizes), min(MOST_SIZES, len(sizes)))
     return tuple(sizes[number - 1] for number in spread)
+
+
+def recorded_s(job: JobSettings) -> float:
+    """How long its input is recorded. What its windows hold must not come twice within one of them."""
+    return max(RECORDED_S, job.longest_window_s)
 
 
 def max_lag_s(job: JobSettings) -> float:
@@ -151,12 +166,6 @@ def drill_settings(job: JobSettings, spark: SparkSettings) -> drill.Settings:
     )
 
 
-def limit_records(job: JobSettings) -> float:
-    """Largest batch; inf without a limit."""
-    return math.inf if job.max_offsets_per_trigger is None else float(job.max_offsets_per_trigger)
-
-
-Found = TypeVar("Found")
 BACK_TO_BACK_S = 10.0  # a batch of a job without a trigger interval; control's own default
 ENDING_S = 60.0  # a restart first waits so long for the batch in hand, then for its executors
 EFFECT_S = {"live": control.Settings.effect_s, "restart": ENDING_S + COLD_START_S}
@@ -175,7 +184,7 @@ def control_settings(
 
     A change has failed only after `scale_timeout_s`, when the deployment gives it up.
     """
-    path: Rescale = "restart" if job.attach else job.rescale
+    path: Rescale = "restart" if job.elsewhere else job.rescale
     try:
         return control.Settings(
             promise=Promise(job.recovery_target_s, job.confidence),
@@ -199,53 +208,3 @@ def control_settings(
         )
     except Misuse as wrong:
         raise Misconfigured(f"job.{name}.{wrong.argument}", wrong.problem) from wrong
-
-
-class ChampionsInCharge:
-    """The champions of the jobs, read again only when one of their files has changed."""
-
-    def __init__(self, folder: Path, jobs: Callable[[], Mapping[str, JobSettings]]) -> None:
-        self._folder, self._jobs = folder, jobs
-        self._known: dict[str, tuple[object, Champions]] = {}
-
-    def __call__(self, job: str) -> InCharge:
-        """What a tick of this job uses."""
-        settings, champions = self._jobs()[job], self.champions(job)
-        models = champions.models(limit_records=limit_records(settings), trigger_s=settings.trigger_s)
-        if not settings.copyable:
-            models = replace(
-                models,
-                capacity=_with_its_program(job, models.capacity),
-                engine=_with_its_program(job, models.engine),
-            )
-        return InCharge(
-            models=models,
-            forecaster=champions.forecaster,
-            forecaster_until_s=champions.forecaster_until_s,
-            versions=champions.versions,
-            provisional=champions.provisional,
-            seed=champions.seed,
-        )
-
-    def champions(self, job: str) -> Champions:
-        """The champions on disk."""
-        stamp = tuple(_stamp(path_of(self._folder, job, kind)) for kind in KINDS)
-        before = self._known.get(job)
-        if before is None or before[0] != stamp:
-            before = self._known[job] = (stamp, Champions.load(self._folder, job))
-        return before[1]
-
-
-def _with_its_program(job: str, found: Found) -> Found | Unknown:
-    """For an attached job, say what profiling needs."""
-    if not isinstance(found, Unknown):
-        return found
-    return Unknown(f"{found.reason}, which needs its program: give job.{job}.script or build beside attach")
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | Unknown:
-    try:
-        found = path.stat()
-    except OSError:
-        return Unknown("it is not there")
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -9,6 +9,7 @@ again when it has changed.
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 import threading
@@ -16,24 +17,28 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from models.errors import Misconfigured
+from profiling_jobs.jobs import JOBS
 
-from .benchmark_jobs import completed
-from .checks import of_job, of_names, of_services
+from .checks import of_applications, of_job, of_names, of_services
 from .schema import (
     LIVE_KEYS,
     BrokerSettings,
     DeploymentSettings,
     JobSettings,
+    KubernetesSettings,
     MlflowSettings,
     Section,
     Settings,
     SparkSettings,
+    StoreSettings,
+    WebSettings,
 )
 
 JOB_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
@@ -43,7 +48,10 @@ SECTIONS: dict[str, type[Section]] = {
     "deployment": DeploymentSettings,
     "brokers": BrokerSettings,
     "spark": SparkSettings,
+    "kubernetes": KubernetesSettings,
+    "store": StoreSettings,
     "mlflow": MlflowSettings,
+    "web": WebSettings,
 }
 HEADROOM_SETTINGS = "HEADROOM_SETTINGS"
 """The environment variable that names the settings in force of the server."""
@@ -89,7 +97,8 @@ def load(file: Path, *, environment: Mapping[str, str]) -> Settings:
         text = file.read_text(encoding="utf-8-sig")  # some editors put a mark in front
     except FileNotFoundError as missing:
         raise Misconfigured(
-            str(file), "there is no such file; create it with one [job.NAME] table"
+            str(file),
+            "there is no such file; write one with `headroom init SCRIPT`, or name the right --file",
         ) from missing
     except (OSError, UnicodeDecodeError) as unreadable:
         raise Misconfigured(str(file), f"cannot be read: {unreadable}") from unreadable
@@ -104,12 +113,19 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
         line = re.search(r"at line (\d+)", str(error))
         at = int(line.group(1)) if line else None
         raise WrongSettings(file, (Mistake("the file", at, f"is not valid TOML: {error}"),)) from error
+    except RecursionError as error:
+        deep = "has tables or lists nested too deep to be read: no setting needs more than three levels"
+        raise WrongSettings(file, (Mistake("the file", None, deep),)) from error
     reader = _Reader(lines(text), environment)
     found = {name: reader.section(name, kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
     brokers, spark = found["brokers"], found["spark"]
     if isinstance(brokers, BrokerSettings) and isinstance(spark, SparkSettings):
         reader.all_wrong(of_services(brokers, spark))
+        if getattr(found["deployment"], "kind", None) == "kubernetes" and brokers.bootstrap is None:
+            reader.wrong("brokers.bootstrap", "must name your brokers: in a cluster none are started")
     jobs = reader.jobs(tables.get("job", {}))
+    if isinstance(found["deployment"], DeploymentSettings):
+        reader.all_wrong(of_applications(jobs, found["deployment"].kind))
     for name in tables.keys() - {*SECTIONS, "job"}:
         near = "; did you mean job.NAME?" if name == "jobs" else _nearest(name, (*SECTIONS, "job.NAME"))
         reader.wrong(name, f"no such section{near}")
@@ -147,7 +163,7 @@ class _Reader:
             if not JOB_NAME.fullmatch(name):
                 self.wrong(path, "a job's name matches [a-z][a-z0-9-]{0,38}: lower case, digits and hyphens")
                 continue
-            job = self.section(path, JobSettings, table, complete=completed)
+            job = self.section(path, JobSettings, table, complete=_completed)
             if job is None:
                 continue
             self.all_wrong(of_job(job, path))
@@ -175,8 +191,10 @@ class _Reader:
         for key, (variable, text) in overridden.items():
             try:
                 values[key] = _with_tuples(_from_text(text, kind, key))
-            except tomllib.TOMLDecodeError:
-                problem = f"got {text!r} from the environment variable {variable}, which is not a TOML value"
+            except (tomllib.TOMLDecodeError, RecursionError):
+                problem = (
+                    f"got {text[:200]!r} from the environment variable {variable}, which is not a TOML value"
+                )
                 self.mistakes.append(Mistake(f"{path}.{key}", None, problem))
                 values.pop(key, None)
         try:
@@ -191,6 +209,8 @@ class _Reader:
                 else:
                     self.wrong(f"{path}.{key}", problem)
             return None
+        for key in _variables(kind):  # the variable may begin as ours do
+            self.environment.pop(getattr(section, key) or "", None)
         return section if len(self.mistakes) == before else None
 
     def _overrides(self, path: str, kind: type[Section]) -> dict[str, tuple[str, str]]:
@@ -210,6 +230,16 @@ class _Reader:
             self.wrong(variable, f"this environment variable belongs to no setting{meant}")
 
 
+def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is set of a job, on top of what our benchmark job that `build` names is always measured with."""
+    fixed = next((job for job in JOBS.values() if job.build == given.get("build")), None)
+    if fixed is None:
+        return dict(given)
+    keys = ("trigger_s", "max_offsets_per_trigger", "state_partitions", "longest_window_s", "event_time")
+    conf = MappingProxyType({**fixed.conf, **given.get("conf", {})})
+    return {**{key: getattr(fixed, key) for key in keys}, **given, "conf": conf}
+
+
 def variable_of(path: str) -> str:
     """The environment variable that overrides the value at `path`."""
     return "HEADROOM_" + re.sub(r"[.-]", "_", path).upper()
@@ -222,6 +252,8 @@ def _problem(error: ErrorDetails, kind: type[Section]) -> str:
         return f"no such key{_nearest(key, tuple(kind.model_fields))}"
     if error["type"] == "missing":
         return f"is missing; {kind.model_fields[key].description}"
+    if key in _variables(kind):  # not quoted: it may be the secret itself
+        return "must be the name of an environment variable, and not what it holds"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     if error["type"] == "literal_error":
@@ -234,6 +266,16 @@ def _problem(error: ErrorDetails, kind: type[Section]) -> str:
         must = must.replace(theirs, ours)
     inside = "".join(f"{name}: " for name in error["loc"][1:] if isinstance(name, str))
     return f"{inside}{must}, got {list(given) if isinstance(given, tuple) else given!r}"
+
+
+@functools.cache
+def _variables(kind: type[Section]) -> frozenset[str]:
+    """The keys that name an environment variable with a secret."""
+    return frozenset(
+        key
+        for key, schema in kind.model_json_schema()["properties"].items()
+        if any(one.get("secret") for one in schema.get("anyOf", [schema]))
+    )
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""How long Spark waits for a silent executor, as the settings say it, and which keys of its name secrets.
+"""Spark's network time-outs as the settings give them, and the pattern of Spark keys that hold secrets.
 
 `[spark]` sets the time-out for every job; a `spark.network.timeout` in the `conf` of a job comes before
 it. Spark has four such values, which have to agree.
@@ -29,12 +29,12 @@ def seconds_of(text: str, *, unit: str = "s") -> float:
 
 
 def silence_s(spark: SparkSettings, chosen: Mapping[str, str]) -> float:
-    """After how long a silent executor is given up; NaN where the value is none that Spark would take."""
+    """Time after which a silent executor is given up; NaN if Spark would not accept the value."""
     return seconds_of(chosen.get(SILENCE, f"{spark.network_timeout_s}s"))
 
 
 def timeouts(spark: SparkSettings, chosen: Mapping[str, str]) -> dict[str, str]:
-    """All four, before what was chosen is laid over them. Spark's own 120 s would break most promises."""
+    """The four time-outs, which a job may override. Spark's own 120 s would break most promises."""
     silent = silence_s(spark, chosen)
     beat = seconds_of(chosen.get(BEAT, f"{spark.heartbeat_s}s"), unit="ms")
     for key, value in ((SILENCE, silent), (BEAT, beat)):

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from .schema import JobSettings, Settings
+from .schema import JobSettings
 
 if TYPE_CHECKING:
     from models.control import Blackout
@@ -48,7 +48,7 @@ class Window:
     scale_out_allowed: bool
 
     def holds(self, at: datetime) -> bool:
-        """Is this moment, in the job's time zone, within?"""
+        """Whether this moment, in the job's time zone, lies within."""
         second = at.hour * 3600 + at.minute * 60 + at.second
         today, before = at.date(), at.date() - timedelta(days=1)
         return (self._on(today) and self.from_s <= second < self.until_s) or (
@@ -84,11 +84,6 @@ def blackout(job: JobSettings, now_s: float) -> Blackout | None:
     if strictest is None:
         return None
     return Blackout(f"{strictest.text} ({job.time_zone})", strictest.scale_out_allowed)
-
-
-def blackouts(settings: Settings, job: str, now_s: float) -> Blackout | None:
-    """`blackout` of the job with this name."""
-    return blackout(settings.jobs[job], now_s)
 
 
 def mistakes(job: JobSettings) -> Mapping[str, str]:

@@ -22,9 +22,7 @@ Whether the job is healthy with its new size, and whether to go back, is decided
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,6 +33,7 @@ from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 from models.ports import Lease, Status
 from models.quantities import Json, Unknown, executors
 
+from ..periodic import Periodic
 from .context import Loop
 from .memory import Outcome, outcome, recall, save_outcome
 from .observe import Observed, Tick, directives
@@ -163,7 +162,7 @@ def pending(state: State, tick: Tick) -> Json | None:
         attempt = f"wait{int((now_s - change.at_s) // LEASE_S)}"
     elif known.state in ("done", "refused"):
         return None
-    elif known.state == "begun" and now_s - known.at_s < LEASE_S:
+    elif known.state == "begun" and 0.0 <= now_s - known.at_s < LEASE_S:  # or the clock was set back
         return None  # an attempt is at work
     else:
         attempt = f"{known.state}{known.tries}"
@@ -260,24 +259,15 @@ def _ended(
     return Applied(did, problem, begun.before, begun.to)
 
 
-@contextmanager
-def _renewed(lease: Lease, loop: Loop) -> Iterator[None]:
-    """Held for as long as the work takes, even if that is longer than one lease."""
-    over = threading.Event()
+def _renewed(lease: Lease, loop: Loop) -> Periodic:
+    """Renew the lease for as long as the work takes."""
 
     def renew() -> None:
-        while not over.wait(LEASE_S / RENEWALS):
-            now_s = loop.clock.now_s()
-            with suppress(HeadroomError):  # several a lease: the next one is in time, too
-                loop.store.claim(replace(lease, until_s=now_s + LEASE_S), now_s=now_s)
+        now_s = loop.clock.now_s()
+        with suppress(HeadroomError):  # several a lease: the next one is in time, too
+            loop.store.claim(replace(lease, until_s=now_s + LEASE_S), now_s=now_s)
 
-    keeper = threading.Thread(target=renew, name=f"headroom-lease-{lease.job}", daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        over.set()
-        keeper.join()
+    return Periodic(renew, every_s=LEASE_S / RENEWALS, name=f"lease-{lease.job}")
 
 
 def _named(change: Change) -> str:

@@ -6,6 +6,7 @@ forgotten is in the store. What is kept in `remembered` only saves time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,11 +20,10 @@ from models.workload import Forecaster
 from ..telemetry.timeline import Timeline
 
 NO_FORECASTER = Unknown("there is no workload model yet: fit it")
-KEPT_S = 30 * 86_400.0  # judgement: a month of evaluations, some 100 MB a job
 
 
 class Readings(Protocol):
-    """What was measured of each job lately; `profiling_jobs.telemetry.sampler.Sampler` is one."""
+    """What was measured of each job lately; `profiling_jobs.telemetry.timeline.Sampler` is one."""
 
     def reading(self, name: str) -> AbstractContextManager[Timeline]: ...
 
@@ -65,6 +65,6 @@ class Loop:
     """Job and moment -> the blackout window it lies in."""
     drill: Callable[[str], Drill | None] = lambda job: None
     """The newest drill on this live job, also when it is over."""
-    keep_s: float = KEPT_S
-    """Older evaluations are forgotten."""
+    started: Callable[[str], float] = lambda job: -math.inf
+    """Job -> when an order has started it last; -inf where none has."""
     remembered: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -11,25 +11,24 @@ do harm (a newer version's control state) or where the store itself does not ans
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from models import codec, control
+from models.capacity import OnlineCapacity
+from models.capacity.online import LiveCapacity, said_live
 from models.control import Directives, Settings, State, lost_our_size
-from models.control.deciding import Decider, Decision, Models, PredictsCapacity, Situation
-from models.control.evidence import NEEDED
-from models.control.step import NO_DIGITS
-from models.errors import HeadroomError, NotReady
+from models.control.state import Incident, Models, PredictsCapacity
+from models.control.step import BROKEN, NO_DIGITS
+from models.errors import NotReady
 from models.observation import Observation
-from models.optimise.engine import sustained
-from models.ports import Directive, Store
+from models.optimise.question import sustained
 from models.quantities import (
     Alarm,
     Hold,
     Instruction,
     Interval,
     Learn,
-    Measurement,
     RecoveryEvent,
     Scale,
     Unknown,
@@ -38,20 +37,14 @@ from models.quantities import (
 
 from .applying import Followed, follow, pending
 from .context import InCharge, Loop
-from .evaluation_record import Evaluation, fact_to_json
 from .forecasting import Foreseen, foresee
-from .live_capacity import LiveCapacity, learnt_online, said_live
-from .memory import Memory, next_epoch, recall, save
+from .memory import Anchor, Evaluation, Memory, deliver, fact_to_json, next_epoch, recall, save
 from .observe import Observed, Tick, nothing, observe
 
 __all__ = ["evaluate", "Evaluation"]
 
 NO_CAPACITY = Unknown("there is no capacity model in charge")
 NO_SIZE = Unknown("the declared size was not read")
-BROKEN = (HeadroomError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, OSError)
-"""What a model that was damaged, or made for something else, may raise."""
-DAY_S = 86_400.0
-WHO = "headroom"
 
 
 def evaluate(job: str, *, settings: Settings, loop: Loop, now_s: float) -> Evaluation:
@@ -108,7 +101,7 @@ def _evaluated(tick: Tick) -> Memory:
         state = replace(state, change=replace(state.change, epoch=epoch))
 
     # record
-    problems = _problems(tick, state, seen, followed)
+    problems = _problems(tick, seen, followed)
     alarms, alarmed_at_s = _not_again(problems, tick)
     after = Memory(
         control=state,
@@ -116,7 +109,7 @@ def _evaluated(tick: Tick) -> Memory:
         rates=seen.rates,
         scoring=load.scoring,
         online=learnt_online(tick.memory.online, seen.observation, before=tick.memory.control, after=state),
-        anchor=seen.anchor,
+        anchor=tick.memory.anchor if isinstance(seen.newest, Unknown) else Anchor.of(seen.newest.sample),
         alarmed_at_s=alarmed_at_s,
     )
     evaluation = _record(tick, after, seen, load, champions, instructions)
@@ -135,7 +128,12 @@ def _evaluated(tick: Tick) -> Memory:
         evaluation,
         alarms=[*evaluation.alarms, *alarms],
         requests=[*evaluation.requests, *drift.requests],
-        trouble=[*problems, *followed.trouble, *seen.trouble],
+        trouble=[
+            *problems,
+            *followed.trouble,
+            *seen.trouble,
+            *_not_learnt(followed.state.recovering, state.recovering, instructions),
+        ],
     )
     return replace(after, evaluation=evaluation, drift=drift)
 
@@ -162,39 +160,13 @@ def _champions(tick: Tick) -> InCharge | Unknown:
 
 
 def _with_models(settings: Settings, champions: InCharge | Unknown, memory: Memory) -> Settings:
-    decide = _careful(settings.decide)
     if isinstance(champions, Unknown):
-        return replace(settings, models=Models(capacity=champions), decide=decide)
+        return replace(settings, models=Models(capacity=champions))
     capacity = champions.models.capacity
     if not isinstance(capacity, Unknown):
         capacity = LiveCapacity(capacity, memory.online)
     models = replace(champions.models, capacity=capacity)
-    return replace(settings, models=models, seed=champions.seed, decide=decide)
-
-
-@dataclass(frozen=True)
-class _NoAnswer:
-    """The optimiser could not answer."""
-
-    reason: str
-    feasible: bool = False
-    alarm: str | None = None
-
-    @property
-    def scale_out(self) -> Unknown:
-        return Unknown(self.reason)
-
-
-def _careful(decide: Decider) -> Decider:
-    """The same, but models that break give no answer instead of no tick."""
-
-    def answered(situation: Situation) -> Decision:
-        try:
-            return decide(situation)
-        except BROKEN as error:
-            return _NoAnswer(f"the models could not be evaluated ({type(error).__name__}: {error})")
-
-    return answered
+    return replace(settings, models=models, seed=champions.seed)
 
 
 def _stepped(state: State, seen: Observation, now_s: float) -> tuple[State, list[Instruction]]:
@@ -205,15 +177,21 @@ def _stepped(state: State, seen: Observation, now_s: float) -> tuple[State, list
         return control.step(state, nothing(now_s, Unknown(why)), now_s)
 
 
-def _problems(tick: Tick, state: State, seen: Observed, followed: Followed) -> list[str]:
+def _problems(tick: Tick, seen: Observed, followed: Followed) -> list[str]:
     """What a person has to look at, as far as the loop itself knows."""
-    found = [why for why in (*followed.alarms, tick.memory.trouble, seen.down) if why]
-    blind_s = tick.now_s - min(state.missing_since_s, tick.now_s)
-    if blind_s >= max(tick.settings.missing_for_s, tick.settings.interval_s):
-        missing = (getattr(seen.observation, name) for name in NEEDED)
-        why = next((f" ({one.reason})" for one in missing if isinstance(one, Unknown)), "")
-        found.append(f"{tick.job} cannot be observed for {blind_s:.0f} s: its size is held{why}")
-    return found
+    return [why for why in (*followed.alarms, tick.memory.trouble, seen.down) if why]
+
+
+def _not_learnt(
+    before: Incident | None, after: Incident | None, instructions: Sequence[Instruction]
+) -> list[str]:
+    """That a recovery is over which taught nothing, and why."""
+    if before is None or after is not None or before.given_up:
+        return []
+    if any(isinstance(each, Learn) and isinstance(each.fact, RecoveryEvent) for each in instructions):
+        return []
+    why = before.spoilt or "when it worked again could not be seen"
+    return [f"nothing was learnt from {before.kind}: {why}"]
 
 
 def _not_again(problems: Sequence[str], tick: Tick) -> tuple[list[str], dict[str, float]]:
@@ -256,13 +234,16 @@ def _record(
             "to": first.to if isinstance(first, Scale) else None,
             "would": first.would if isinstance(first, Hold) else None,
             "reason": first.reason,
+            "ends": first.ends if isinstance(first, Hold) else None,
+            "again_at_s": first.again_at_s if isinstance(first, Hold) else None,
         },
         apply=pending(state, tick),
         alarms=[each.reason for each in instructions if isinstance(each, Alarm)],
         learnt=[fact_to_json(each.fact) for each in instructions if isinstance(each, Learn)],
         observation=_observed(o),
         lag_s=_lag_s(state, o),
-        decision=codec.to_json(decided) if asked else {"unknown": first.reason},
+        decision=vars(decided) if asked else {"unknown": first.reason},
+        recoveries=_recoveries(settings, replace(o, forecast=load.forecast)),
         models={} if isinstance(champions, Unknown) else dict(champions.versions),
         provisional={}
         if isinstance(champions, Unknown)
@@ -274,7 +255,7 @@ def _record(
         requests=[dict(each) for each in load.requests],
         orders=_in_force(state.directives, tick.now_s),
         promise=vars(settings.promise),
-        recovering=None if incident is None else _named(incident, "kind", "failed_at_s", "why"),
+        recovering=None if incident is None else _named(incident, "kind", "failed_at_s", "why", "spoilt"),
         change=None if change is None else _named(change, "origin", "before", "to", "at_s", "problem"),
         foreign=None if state.foreign is None else vars(state.foreign),
         reassert=None
@@ -287,6 +268,16 @@ def _record(
             if tick.now_s < each.until_s
         ],
     )
+
+
+def _recoveries(settings: Settings, seen: Observation) -> dict[str, Any]:
+    found: dict[str, Any]
+    try:
+        found = dict(control.predicted(settings, seen))
+    except BROKEN as broken:
+        why = Unknown(f"what was read makes no sense ({type(broken).__name__}: {broken})")
+        found = dict.fromkeys(settings.failure_kinds, why)
+    return {kind: codec.readable(one) for kind, one in found.items()}
 
 
 def _named(value: object, *names: str) -> dict[str, Any]:
@@ -351,46 +342,24 @@ def _lag_s(state: State, o: Observation) -> float | Unknown:
     return Unknown("the lag was not read at this tick")
 
 
-def deliver(loop: Loop, evaluation: Evaluation, *, before: Evaluation | None) -> None:
-    """Write the evaluation and its facts to the store; a second time changes nothing.
-
-    `before`: the evaluation before this one. Old evaluations are deleted when a new day begins.
-    """
-    store, job = loop.store, evaluation.job
-    key = f"delivered {job}"
-    if loop.remembered.get(key) == evaluation.epoch:
-        return
-    new = store.record_evaluation(
-        job, interval=evaluation.interval, at_s=evaluation.at_s, evaluation=evaluation.to_json()
-    )
-    for fact in evaluation.facts:
-        _keep(store, evaluation, fact)
-    if new and evaluation.foreign is not None:
-        _hold(store, evaluation)
-    if before is not None and before.at_s // DAY_S != evaluation.at_s // DAY_S:
-        store.forget_evaluations(job, before_s=evaluation.at_s - loop.keep_s)
-    loop.remembered[key] = evaluation.epoch
+MOST_SHARE = 1.05  # as models.capacity.online: more is sampling jitter no longer
 
 
-def _keep(store: Store, evaluation: Evaluation, fact: Measurement | RecoveryEvent) -> None:
-    if isinstance(fact, Measurement):
-        sort = "steady" if fact.sustained else "saturated"
-        key = f"live/e{fact.scale_out}/{sort}/{evaluation.at_s:.0f}"
-        store.add_measurement(evaluation.job, key, fact, at_s=evaluation.at_s)
-        return
-    details = {
-        "origin": "live",
-        "learnt_at_s": evaluation.at_s,
-        "epoch": evaluation.epoch,
-        "models": evaluation.models_version,
-    }
-    store.add_event(evaluation.job, fact, details=details)
-
-
-def _hold(store: Store, evaluation: Evaluation) -> None:
-    """A foreign edit is held until `resume`, also if the control state is lost."""
-    if any(each.kind == "hold" for each in store.directives(evaluation.job, now_s=evaluation.at_s)):
-        return
-    foreign = evaluation.foreign or {}
-    why = f"the size was set to {executors(foreign['found'])} where we had set {foreign['ours']}"
-    store.direct(Directive(evaluation.job, "hold", WHO, why, since_s=evaluation.at_s))
+def learnt_online(
+    online: OnlineCapacity, seen: Observation, *, before: State, after: State
+) -> OnlineCapacity:
+    """The online capacity with this tick, if anything can be learnt from it."""
+    cpu, rates, size = seen.cpu, seen.worker_rps, seen.scale_out
+    if isinstance(cpu, Unknown) or isinstance(rates, Unknown) or isinstance(size, Unknown):
+        return online
+    if after.recovering is not None or after.change is not None or after.observed_at_s != seen.at_s:
+        return online
+    if seen.at_s - after.settled_at_s < after.settings.settle_s or seen.executors_alive != size:
+        return online
+    workers = sorted(set(cpu) & set(rates))
+    if len(workers) != size or not all(0.0 <= cpu[w] <= MOST_SHARE for w in workers):
+        return online
+    step_s = seen.at_s - before.observed_at_s
+    if not 0.0 < step_s <= after.settings.longest_gap_s:
+        step_s = after.settings.interval_s
+    return online.update({w: cpu[w] for w in workers}, {w: rates[w] for w in workers}, step_s=step_s)

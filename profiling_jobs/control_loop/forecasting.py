@@ -3,10 +3,11 @@
 `Rates` is the grid of arrival rates: cell k holds the mean rate over [k·step, (k + 1)·step), epoch seconds. A
 cell is added once it is over and never changed; what was not read is missing, not zero.
 
-`foresee` updates the champion's forecaster with every rate seen since it was trained, and forecasts from the
-tick on. `Scoring` remembers each forecast and scores it when its horizon is over (`models.accuracy`).
-Forecasts that overlap share their errors, so misses count once per horizon: after MISSES of them in a row the
-best naive forecast takes the champion's place in the same tick, and a refit is requested.
+`foresee` updates the champion's forecaster with every rate seen since it was trained, and forecasts from
+the tick on. `Scoring` remembers each forecast and scores it when its horizon is over
+(`models.workload.forecaster`). Forecasts that overlap share their errors, so misses count once per horizon:
+after MISSES of them in a row the best naive forecast takes the champion's place in the same tick, and a
+refit is requested.
 
 A routine refit does not end the row of misses: it is the same way of forecasting with an hour more of data,
 and a better one ends the row with its first hit. Only the refit that was requested begins a new row.
@@ -21,12 +22,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from models.accuracy import Issued, Score, score
 from models.arguments import Array
 from models.quantities import Misuse, Unknown
 from models.series import Grid
 from models.workload import Forecast, Forecaster
-from models.workload.forecaster import naive_forecaster
+from models.workload.fitting import naive_forecaster
+from models.workload.forecaster import Issued, Score, score
 
 from ..telemetry.timeline import Timeline
 from .context import InCharge
@@ -55,22 +56,19 @@ class Rates:
 
     @property
     def end(self) -> int:
-        """The number of the next cell."""
         return self.first + len(self.values)
 
     @property
     def end_s(self) -> float:
-        """Until when the rates are known."""
         return self.end * self.step_s
 
     @property
     def known_s(self) -> float:
-        """How many seconds of the rates were seen."""
         return self.step_s * sum(not math.isnan(rate) for rate in self.values)
 
     @property
     def grid(self) -> Grid:
-        """As `models.series` reads it."""
+        """The rates as a grid of `models.series`."""
         return Grid(self.first * self.step_s, self.step_s, np.asarray(self.values))
 
     def since(self, cell: int) -> Array:
@@ -81,7 +79,7 @@ class Rates:
         return np.concatenate((np.full(missing, np.nan), self.values[max(0, cell - self.first) :]))
 
     def grown(self, timeline: Timeline, *, until_s: float) -> Rates:
-        """With every cell that was over by then, and none that only a clock gone ahead can have added."""
+        """The rates with every cell that was over by then, and none that a clock gone ahead has added."""
         end = math.floor(until_s / self.step_s)
         if self.end - end > AHEAD:
             return Rates(self.step_s, min(self.first, end), self.values[: max(0, end - self.first)])
@@ -98,7 +96,7 @@ class Rates:
 
     @classmethod
     def begin(cls, *, step_s: float, at_s: float) -> Self:
-        """No cell yet; the first is the one that this moment lies in."""
+        """Rates without a cell; the first will be the one that this moment lies in."""
         if not step_s > 0.0:
             raise Misuse("step_s", f"must be > 0, got {step_s}")
         return cls(step_s, math.floor(at_s / step_s))
@@ -124,14 +122,12 @@ class Scored:
 
     @property
     def missed(self) -> bool:
-        """Did it miss by anything that matters?"""
         found = self.score
         peak, highest = found.peak, found.highest_rps
         outside = max(peak.low - highest, highest - peak.high, 0.0)
         return found.missed and max(found.mae_rps, outside) > MATERIAL * highest
 
     def shown(self) -> dict[str, Any]:
-        """As the evaluation shows it."""
         found = self.score
         return {
             "made_at_s": self.made_at_s,
@@ -162,13 +158,13 @@ class Scoring:
     """Since when it is, or since when the refit was asked for again."""
 
     def under(self, version: int) -> Scoring:
-        """The same under another champion, or a new beginning if that is the refit that was asked for."""
+        """The scoring under another champion; begun anew if that is the refit that was asked for."""
         if version == self.version:
             return self
         return Scoring(version=version) if self.instead else replace(self, version=version)
 
     def settled(self, rates: Rates) -> tuple[Scoring, tuple[Scored, ...]]:
-        """With every forecast scored whose horizon is over; which they were.
+        """The scoring with every forecast scored whose horizon is over, and these scores.
 
         What a clock gone ahead has made later than the newest rate would keep others from being made.
         """
@@ -188,7 +184,7 @@ class Scoring:
         return replace(state, issued=tuple(kept)), tuple(scored)
 
     def judged(self, now_s: float) -> Scoring:
-        """With the champion relieved if it has missed too often, and a new request when that was long ago."""
+        """The scoring with the champion replaced after too many misses, and a new request after some time."""
         if self.instead:
             return self if 0.0 <= now_s - self.since_s < ASK_AGAIN_S else replace(self, since_s=now_s)
         if self.misses < MISSES:
@@ -197,7 +193,7 @@ class Scoring:
         return replace(self, instead=why, since_s=now_s)
 
     def made(self, forecast: Forecast, *, by: str, from_s: float) -> Scoring:
-        """With this forecast remembered, unless one was made a moment ago."""
+        """The scoring with this forecast remembered, unless one was made a moment ago."""
         newest_s = self.issued[-1][1].made_at_s if self.issued else -math.inf
         if from_s - newest_s < max(forecast.horizon_s / OUTSTANDING, 1e-6):
             return self
@@ -291,7 +287,7 @@ def _refit(why: str, *, since_s: float) -> dict[str, Any]:
 def _updated(
     job: str, cache: dict[str, Any], charge: InCharge, champion: Forecaster, rates: Rates
 ) -> Forecaster:
-    """The champion with everything seen since it was trained; a copy, kept for the next tick."""
+    """A copy of the champion, updated with everything seen since it was trained; kept for the next tick."""
     key = f"forecaster of {job}"
     which = (charge.versions.get("workload", 0), champion.step_s, charge.forecaster_until_s)
     known, forecaster, seen = cache.get(key, (None, None, 0))

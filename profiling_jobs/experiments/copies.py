@@ -1,4 +1,4 @@
-"""Profiling copies: a job that runs a second time, unnoticed, and leaves nothing behind.
+"""Profiling copies: second runs of a job that the live job does not notice, removed at their end.
 
 A *profiling copy* has a name, topics and a checkpoint of its own, and a source that fills its input. What it
 is going to need is written down in the store before it is made, so that after a crash it is stopped and its
@@ -38,7 +38,7 @@ AGAIN = 3  # judgement: a broker that restarts is back by then; each try has its
 
 @dataclass(frozen=True)
 class ExperimentContext:
-    """Where copies run, and with what they are measured."""
+    """Dependencies of experiments: where copies run, and what measures them."""
 
     deployments: Deployments
     metrics: Metrics
@@ -61,7 +61,7 @@ class ExperimentContext:
 
 @dataclass
 class Copy:
-    """One copy that runs."""
+    """A running copy."""
 
     plan: Plan
     source: Source
@@ -70,6 +70,8 @@ class Copy:
     """Whether a probe has been run on it at its size already: it is warm."""
     rescaled: int = 0
     """How often."""
+    loaded_from_s: float | None = None
+    """Since when it has had more input than it can take, at this size; such a copy need not be warmed up."""
 
 
 class Copies:
@@ -88,7 +90,6 @@ class Copies:
 
     @property
     def running(self) -> tuple[Copy, ...]:
-        """Those that were launched and not stopped."""
         return tuple(self._running.values())
 
     def sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
@@ -106,11 +107,15 @@ class Copies:
         return self.launch(scale_out)
 
     def launch(self, scale_out: int) -> Copy:
-        """One more copy. What fails on the way is taken back."""
+        """Launch one more copy; undone where a step fails."""
         around, job = self._around, self._template.job
         document = _document(around.store, job)
         number = document["made"] + 1
-        while _in_use(name := f"{job}-{self._purpose}{number}", around):
+        # The name of a job that runs, or has a checkpoint: `orders-p1` need not be a copy of `orders`.
+        while (
+            _launched_as(name := f"{job}-{self._purpose}{number}", around) is not None
+            or Path(around.checkpoint(name)).exists()
+        ):
             number += 1
         inputs = {own: f"{PREFIX}{name}.{own}" for own in self._template.inputs}
         checkpoint = around.checkpoint(name)
@@ -145,7 +150,6 @@ class Copies:
         return copy
 
     def stop(self, copy: Copy) -> None:
-        """End it and everything that belongs to it."""
         name = copy.plan.name
         self._running.pop(name, None)
         try:
@@ -171,7 +175,7 @@ class Copies:
         copy.rescaled += 1
         self._around.deployments.scale(copy.plan.name, scale_out, epoch=copy.rescaled)
         copy.plan = replace(copy.plan, scale_out=scale_out)
-        copy.watch, copy.measured = self._watch(copy.plan), False
+        copy.watch, copy.measured, copy.loaded_from_s = self._watch(copy.plan), False, None
 
     def _watch(self, plan: Plan) -> Watch:
         around = self._around
@@ -190,11 +194,6 @@ def clear_left_over(job: str, around: ExperimentContext) -> tuple[tuple[str, ...
         except HeadroomError as error:
             problems.append(f"{name}: {error}")
     return tuple(gone), tuple(problems)
-
-
-def _in_use(name: str, around: ExperimentContext) -> bool:
-    """Is this name in use, or was it? The job `orders-p1` is no copy of the job `orders`."""
-    return _launched_as(name, around) is not None or Path(around.checkpoint(name)).exists()
 
 
 def _launched_as(name: str, around: ExperimentContext) -> Query | None:

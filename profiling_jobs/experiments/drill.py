@@ -2,9 +2,9 @@
 
     undisturbed window -> inject -> watch until it has recovered (or `longest_s` is over) -> clear
 
-The failure is cleared in every case, also on Ctrl-C; what a crash of ours has left is cleared before the next
-drill begins. A drill has a recovery, which may be inf, or it is *invalid* with a reason: a second
-disturbance, or a source that does not keep its rate, makes it invalid.
+The failure is cleared in every case, also on Ctrl-C, or after a crash before the next drill. A drill has a
+recovery, which may be inf, or it is *invalid* with a reason: a second disturbance, or a source that does not
+keep its rate, makes it invalid.
 
     band       1.25 × the largest lag, in seconds of input, of the undisturbed window, plus one sampling step;
                at least two trigger intervals or two median batches, at most max_lag_s
@@ -28,24 +28,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from models.arguments import number
-from models.errors import HeadroomError, Misconfigured, NotReady
+from models.arguments import Array, number
+from models.errors import HeadroomError, NotReady
 from models.ports import Clock, Failures, Injection, Source
 from models.probing import lag_slope
-from models.quantities import FAILURE_KINDS, Misuse, RecoveryEvent, Unknown, executors
-from models.recovery import recovered_at
+from models.quantities import RecoveryEvent, Unknown, executors
+from models.recovery import recovered_at, recovery_band_s
 
 from ..telemetry.timeline import Timeline, Watch
 
 WINDOW_S = 60.0
 WINDOW_BATCHES = 10
-BAND_SHARE = 1.25
 HOLD_S = 15.0
 HOLD_BATCHES = 3
 RISING = 0.01  # of the rate: a slower rise adds less than a second in the minute before; judgement
 SAMPLE_S = 0.5  # judgement: recoveries are compared to 15 % of 20 s
 LONGEST_S = 600.0  # judgement: three times the default target
 SHORT_SHARE = 0.97  # of the rate, below which the source was short; judgement
+QUICK = ("executor_kill", "broker_restart")  # may pass unnoticed between two looks
+PHASES = ("detection_s", "restart_s", "state_load_s", "first_batch_s")
+UNREPORTED = "when the first batch began was not reported"
 LONGEST_WINDOW = 5  # times the shortest window until ten batches must have been committed; judgement
 
 
@@ -60,14 +62,12 @@ class Settings:
 
     max_lag_s: float
     trigger_s: float = 0.0
-    sample_s: float = SAMPLE_S
     longest_s: float = LONGEST_S
-    window_s: float = WINDOW_S
     recorded: Mapping[str, str] = field(default_factory=dict)
     """What must be known to compare drills: Spark's time-outs above all."""
 
     def __post_init__(self) -> None:
-        for name in ("max_lag_s", "sample_s", "longest_s", "window_s"):
+        for name in ("max_lag_s", "longest_s"):
             number(f"drill.{name}", getattr(self, name), above=0.0)
 
 
@@ -85,13 +85,12 @@ class Outcome:
 
     @property
     def valid(self) -> bool:
-        """Whether it shows anything."""
         return not isinstance(self.event, Unknown)
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a job was like before its failure."""
+    """State of a job before its failure."""
 
     rate_rps: float
     largest_lag_s: float
@@ -100,22 +99,6 @@ class Undisturbed:
     batch_s: float
     band_s: float
     hold_s: float
-
-
-@dataclass(frozen=True)
-class Phases:
-    """A downtime in its parts, which add up to the whole; Unknown where a part was not seen."""
-
-    detection_s: float | Unknown
-    restart_s: float | Unknown
-    state_load_s: float | Unknown
-    first_batch_s: float | Unknown
-
-    def to_json(self) -> dict[str, Any]:
-        """Seconds; a reason where they are unknown."""
-        return {
-            name: value.reason if isinstance(value, Unknown) else value for name, value in vars(self).items()
-        }
 
 
 @dataclass
@@ -130,49 +113,32 @@ class Marks:
     """The batch that was committed first had begun."""
 
 
-def run(
-    watch: Watch,
-    kind: str,
-    *,
-    on: Literal["copy", "live"],
-    failures: Failures,
-    clock: Clock,
-    settings: Settings,
-    source: Source | None = None,
-    batch_began_s: Callable[[int], float | Unknown] = not_reported,
-    left_s: Callable[[], float] = lambda: inf,
-    say: Callable[[str], None] = lambda line: None,
-) -> Outcome:
-    """One drill on a job that runs at its rate and has been warmed up.
-
-    `source`: of a copy; the input of the live job is what it is. `batch_began_s`: number of a batch -> when
-    it began, by the job's own reports. `left_s`: until the budget ends. `say` gets a line for each step.
-    """
-    if kind not in failures.kinds():
-        there = ", ".join(sorted(failures.kinds()))
-        what = "cannot be caused here" if kind in FAILURE_KINDS else "is no kind of failure"
-        raise Misconfigured("kind", f"'{kind}' {what}; there is {there}")
-    clear_left_over(failures)
-    return _Drill(watch, kind, on, failures, clock, settings, source, batch_began_s, left_s, say).run()
-
-
 @dataclass
-class _Drill:
+class DrillRun:
+    """One drill on a job that runs at its rate and has been warmed up."""
+
     watch: Watch
     kind: str
-    on: str
-    failures: Failures
-    clock: Clock
-    settings: Settings
-    source: Source | None
-    batch_began_s: Callable[[int], float | Unknown]
-    left_s: Callable[[], float]
-    say: Callable[[str], None]
+    on: Literal["copy", "live"] = field(kw_only=True)
+    failures: Failures = field(kw_only=True)
+    clock: Clock = field(kw_only=True)
+    settings: Settings = field(kw_only=True)
+    source: Source | None = None
+    """Of a copy; the input of the live job is what it is."""
+    batch_began_s: Callable[[int], float | Unknown] = not_reported
+    """Number of a batch -> when it began, by the job's own reports."""
+    may_cause: Callable[[str], None] = lambda kind: None
+    """Raises where a failure of this kind must not be caused at this moment."""
+    left_s: Callable[[], float] = lambda: inf
+    """Until the budget ends."""
+    say: Callable[[str], None] = lambda line: None
+    """Gets a line for each step."""
     marks: Marks = field(default_factory=Marks)
     failed_s: float = inf
 
     def run(self) -> Outcome:
-        self.say(f"{self.watch.name}: undisturbed for {self.settings.window_s:.0f} s at least")
+        clear_left_over(self.failures)
+        self.say(f"{self.watch.name}: undisturbed for {WINDOW_S:.0f} s at least")
         before = self._wait_undisturbed()
         if isinstance(before, str):
             return self._invalid(before, Unknown("the rate before the failure is unknown"), {})
@@ -190,6 +156,7 @@ class _Drill:
     def _hurt(self, before: Undisturbed) -> Outcome:
         run_id = self.watch.status.run_id
         try:
+            self.may_cause(self.kind)
             injection = self.failures.inject(self.watch.name, self.kind)
             self.failed_s = injection.at_s
             problem = self._observe(before, run_id, injection)
@@ -209,32 +176,31 @@ class _Drill:
             if self.left_s() <= 0.0:
                 return "the budget ended before the failure was caused"
             batches = len(timeline.commits(start_s, now_s))
-            if now_s - start_s >= self.settings.window_s and batches >= WINDOW_BATCHES:
+            if now_s - start_s >= WINDOW_S and batches >= WINDOW_BATCHES:
                 break
-            if now_s - start_s >= LONGEST_WINDOW * self.settings.window_s:
+            if now_s - start_s >= LONGEST_WINDOW * WINDOW_S:
                 return f"only {batches} batches were committed in {now_s - start_s:.0f} s before the failure"
         return undisturbed(
             timeline,
             start_s,
             now_s,
-            sample_s=self.settings.sample_s,
             trigger_s=self.settings.trigger_s,
             max_lag_s=self.settings.max_lag_s,
         )
 
     def _observe(self, before: Undisturbed, run_id: str | Unknown, injection: Injection) -> str:
-        """Until it has recovered, or is given up; why it shows nothing, or nothing."""
-        failed_s, works = self.failed_s, False
+        """Sample until the job has recovered or is given up. Returns why the drill is invalid, or nothing."""
+        works = False
         self.say(
             f"{self.kind} caused: it has recovered when its lag stays below {before.band_s:.1f} s of input "
             f"for {before.hold_s:.0f} s"
         )
-        while self.clock.now_s() - failed_s < self.settings.longest_s:
+        while self.clock.now_s() - self.failed_s < self.settings.longest_s:
             self._pass()
             self._mark(run_id)
-            if not works and self.marks.noticed_s is not None and isfinite(self._downtime_s(failed_s)):
+            if not works and self.marks.noticed_s is not None and isfinite(self._downtime_s()):
                 works = True
-                self.say(f"it works again after {self._downtime_s(failed_s):.1f} s, and catches up")
+                self.say(f"it works again after {self._downtime_s():.1f} s, and catches up")
             if disturbed := self._disturbed(injection):
                 return disturbed
             if self._is_over(before):
@@ -265,19 +231,12 @@ class _Drill:
         return f"the job was rescaled to {executors(declared)}"
 
     def _is_over(self, before: Undisturbed) -> bool:
-        failed_s = self.failed_s
-        if self.clock.now_s() - failed_s < before.hold_s:
+        if self.clock.now_s() - self.failed_s < before.hold_s:
             return False
         # A lag that has not left its band yet looks recovered from the first moment on: it is not over until
         # the failure was noticed, or a batch was done in spite of it.
-        noticed = self.marks.noticed_s is not None or self._quick
-        back_s = self._recovery_s(before, failed_s)
-        return noticed and isfinite(back_s) and isfinite(self._downtime_s(failed_s))
-
-    @property
-    def _quick(self) -> bool:
-        """Kinds that may pass unnoticed between two looks."""
-        return self.kind in ("executor_kill", "broker_restart")
+        noticed = self.marks.noticed_s is not None or self.kind in QUICK
+        return noticed and isfinite(self._recovery_s(before)) and isfinite(self._downtime_s())
 
     def _mark(self, run_id: str | Unknown) -> None:
         now_s, watch, marks = self.clock.now_s(), self.watch, self.marks
@@ -304,7 +263,8 @@ class _Drill:
 
     def _judge(self, before: Undisturbed, injection: Injection, problem: str) -> Outcome:
         failed_s, now_s = injection.at_s, self.clock.now_s()
-        down_s, back_s = self._downtime_s(failed_s), self._recovery_s(before, failed_s)
+        down_s, back_s = self._downtime_s(), self._recovery_s(before)
+        lag = self.watch.timeline.lag_s(failed_s, now_s, arrival_rps=before.rate_rps)
         first = self.watch.timeline.first_commit_after(failed_s)
         if not isinstance(first, Unknown) and isinstance(first.batch, int):
             began = self.batch_began_s(first.batch)
@@ -320,10 +280,10 @@ class _Drill:
             "batch_s": before.batch_s,
             "band_s": before.band_s,
             "hold_s": before.hold_s,
-            "sample_s": self.settings.sample_s,
+            "sample_s": SAMPLE_S,
             "longest_s": self.settings.longest_s,
-            "downtime": phases(self.marks, failed_at_s=failed_s, downtime_s=down_s).to_json(),
-            "peak_lag_s": self._peak_lag_s(before, failed_s, now_s),
+            "downtime": phases(self.marks, failed_at_s=failed_s, downtime_s=down_s),
+            "peak_lag_s": max((float(one) for one in lag if one == one), default=inf),
             "recorded": dict(self.settings.recorded),
         }
         contradicted = contradiction(
@@ -346,19 +306,15 @@ class _Drill:
             )
         return ""
 
-    def _recovery_s(self, before: Undisturbed, failed_s: float) -> float:
-        return recovery_s(self.watch.timeline, before, failed_at_s=failed_s, until_s=self.clock.now_s())
+    def _recovery_s(self, before: Undisturbed) -> float:
+        now_s = self.clock.now_s()
+        return recovery_s(self.watch.timeline, before, failed_at_s=self.failed_s, until_s=now_s)
 
-    def _downtime_s(self, failed_s: float) -> float:
-        return downtime_s(self.watch.timeline, failed_at_s=failed_s)
-
-    def _peak_lag_s(self, before: Undisturbed, failed_s: float, now_s: float) -> float:
-        lag = self.watch.timeline.lag_s(failed_s, now_s, arrival_rps=before.rate_rps)
-        known = [float(one) for one in lag if one == one]
-        return max(known, default=inf)
+    def _downtime_s(self) -> float:
+        return downtime_s(self.watch.timeline, failed_at_s=self.failed_s)
 
     def _pass(self) -> None:
-        self.clock.sleep(self.settings.sample_s)
+        self.clock.sleep(SAMPLE_S)
         self.watch.look(self.clock.now_s())
 
     def _invalid(self, reason: str, rate: float | Unknown, details: Mapping[str, Any]) -> Outcome:
@@ -369,9 +325,9 @@ class _Drill:
 
 
 def undisturbed(
-    timeline: Timeline, start_s: float, end_s: float, *, sample_s: float, trigger_s: float, max_lag_s: float
+    timeline: Timeline, start_s: float, end_s: float, *, trigger_s: float, max_lag_s: float
 ) -> Undisturbed | str:
-    """What is normal for this job; or why a drill would show nothing."""
+    """State of the job before the failure, or why a drill would be invalid."""
     number("max_lag_s", max_lag_s, above=0.0)
     rate = timeline.arrival_rps(start_s, end_s, clip=True)
     if isinstance(rate, Unknown):
@@ -391,16 +347,29 @@ def undisturbed(
     if slope.above_zero and slope.rps > RISING * rate:
         return f"lag was rising before the failure, by {slope.rps:,.0f} records/s at {rate:,.0f} records/s"
     batch_s = timeline.batch_s(start_s, end_s)
+    return normal(lag, rate_rps=rate, batch_s=batch_s, trigger_s=trigger_s, max_lag_s=max_lag_s)
+
+
+def normal(
+    lag_s: Array,
+    *,
+    rate_rps: float,
+    batch_s: float,
+    trigger_s: float,
+    max_lag_s: float,
+    sample_s: float = SAMPLE_S,
+) -> Undisturbed:
+    """Band and hold of a job with this lag before its failure."""
     # Two batches where they come back to back, two triggers where those are longer.
-    least = 2.0 * max(trigger_s, batch_s)
-    band_s = min(max(BAND_SHARE * largest + sample_s, least), max_lag_s)
+    largest, least_s = float(lag_s.max()), max(trigger_s, batch_s)
+    band_s = float(recovery_band_s(largest, trigger_s=least_s, longest_s=max_lag_s, sample_s=sample_s))
     return Undisturbed(
-        rate_rps=rate,
+        rate_rps=rate_rps,
         largest_lag_s=largest,
-        lag_records=float(np.mean(lag)) * rate,
+        lag_records=float(np.mean(lag_s)) * rate_rps,
         batch_s=batch_s,
         band_s=band_s,
-        hold_s=max(HOLD_S, HOLD_BATCHES * max(batch_s, trigger_s), band_s + sample_s),
+        hold_s=max(HOLD_S, HOLD_BATCHES * least_s, band_s + sample_s),
     )
 
 
@@ -410,20 +379,20 @@ def recovery_s(timeline: Timeline, before: Undisturbed, *, failed_at_s: float, u
     lag = timeline.lag_s(failed_at_s, until_s, arrival_rps=before.rate_rps)
     missed = np.asarray([gap.at_s for gap in timeline.gaps if failed_at_s <= gap.at_s <= until_s])
     times = np.concatenate([times, missed])
-    lag = np.concatenate([np.where(np.isnan(lag), np.inf, lag), np.full(missed.size, np.inf)])
+    lag = np.concatenate([np.where(np.isnan(lag), inf, lag), np.full(missed.size, inf)])
     times, first = np.unique(times, return_index=True)
     if not times.size:
-        return float("inf")
-    at_s = recovered_at(
-        times, lag[first], failed_at_s=failed_at_s, band_s=before.band_s, hold_s=before.hold_s
+        return inf
+    band_s, hold_s = before.band_s, before.hold_s
+    return (
+        recovered_at(times, lag[first], failed_at_s=failed_at_s, band_s=band_s, hold_s=hold_s) - failed_at_s
     )
-    return at_s - failed_at_s
 
 
 def downtime_s(timeline: Timeline, *, failed_at_s: float) -> float:
     """Failure -> first new commit; inf when there was none."""
     first = timeline.first_commit_after(failed_at_s)
-    return float("inf") if isinstance(first, Unknown) else first.at_s - failed_at_s
+    return inf if isinstance(first, Unknown) else first.at_s - failed_at_s
 
 
 def contradiction(before: Undisturbed, *, downtime_s: float, recovery_s: float, peak_lag_s: float) -> str:
@@ -433,32 +402,35 @@ def contradiction(before: Undisturbed, *, downtime_s: float, recovery_s: float, 
     return (
         f"lag was back in its band of {before.band_s:.1f} s after {recovery_s:.1f} s, before the first new "
         f"commit after {downtime_s:.1f} s, and yet reached {peak_lag_s:.1f} s: the batches before the "
-        "failure were too uneven to tell when it had recovered"
+        "failure were too uneven to say when it had recovered"
     )
 
 
-def phases(marks: Marks, *, failed_at_s: float, downtime_s: float) -> Phases:
-    """The parts of a downtime. A moment after the first commit was not part of it: work went on without."""
-    if not np.isfinite(downtime_s):
-        never = Unknown("no batch was committed any more")
-        return Phases(never, never, never, never)
-    if failed_at_s < 0:
-        raise Misuse("failed_at_s", "must be in epoch seconds")
-    whole_s = downtime_s
-    noticed = whole_s if marks.noticed_s is None else min(max(marks.noticed_s - failed_at_s, 0.0), whole_s)
-    back = whole_s if marks.back_s is None else min(max(marks.back_s - failed_at_s, noticed), whole_s)
+def phases(marks: Marks, *, failed_at_s: float, downtime_s: float) -> dict[str, float | str]:
+    """The parts of a downtime, which add up to the whole; a reason where a part was not seen.
+
+    A moment after the first commit was not part of it: work went on without.
+    """
+    if not isfinite(downtime_s):
+        return dict.fromkeys(PHASES, "no batch was committed any more")
+
+    def within(moment_s: float | None, least_s: float) -> float:
+        return downtime_s if moment_s is None else min(max(moment_s - failed_at_s, least_s), downtime_s)
+
+    noticed = within(marks.noticed_s, 0.0)
+    back = within(marks.back_s, noticed)
+    began = within(marks.first_batch_began_s, back)
+    parts: list[float | str] = [noticed, back - noticed, began - back, downtime_s - began]
     if marks.first_batch_began_s is None:
-        why = Unknown("when the first batch began was not reported")
-        return Phases(noticed, back - noticed, why, why if back < whole_s else 0.0)
-    began = min(max(marks.first_batch_began_s - failed_at_s, back), whole_s)
-    return Phases(noticed, back - noticed, began - back, whole_s - began)
+        parts[2:] = [UNREPORTED, UNREPORTED if back < downtime_s else 0.0]
+    return dict(zip(PHASES, parts, strict=True))
 
 
 # -------------------------------------------------------------------------------------------- clearing
 
 
 def clear_each(injections: Iterable[Injection], clear: Callable[[str], None]) -> None:
-    """All of them; the first problem is raised when all were tried."""
+    """Clear all failures; the first problem is raised when all were tried."""
     problems: list[HeadroomError] = []
     for injection in injections:
         try:
@@ -470,7 +442,7 @@ def clear_each(injections: Iterable[Injection], clear: Callable[[str], None]) ->
 
 
 def clear_left_over(failures: Failures) -> tuple[Injection, ...]:
-    """Clear what a crash of ours has left; what another drill has in hand is its own to clear."""
+    """Clear what a crash of Headroom has left; what another drill has in hand is its own to clear."""
     left = failures.left_over()
     clear_each(left, failures.clear)
     return left

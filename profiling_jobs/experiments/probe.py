@@ -6,6 +6,9 @@
     measured   `probe_s` at that rate, and at least five commits; twice as long where that decides nothing,
                for another probe would cost far more
 
+Settling and lead-in are left out where nothing is to be learnt from them: the small batches of this size are
+known, and the rate is beyond what the warm-up has shown.
+
 *Steady*: the last batches, cut in two parts of at least two batches and STEADY_S each, show rates (records
 over processing time) that differ by no more than STEADY_SHARE. The lead-in comes from above: a job near its
 capacity needs a backlog to have batches large enough to keep up.
@@ -13,7 +16,7 @@ capacity needs a backlog to have batches large enough to keep up.
 What was offered is what the broker has counted; a source that reports something else spoils the probe. So
 does every doubt of its `Watch`: the result is then invalid, with the reason and without a number.
 
-A probe is a generator: it stops at every `yield` until `sample_s` have passed, so that several run side by
+A probe is a generator: it stops at every `yield` until SAMPLE_S have passed, so that several run side by
 side in one thread, on a real clock or a stepped one.
 """
 
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -37,14 +40,15 @@ from .copies import Copy
 
 STEADY_S = 8.0  # judgement: with two batches at least, the least that a trend shows in
 STEADY_SHARE = 0.10  # judgement: three times the noise of such a part
+SAMPLE_S = 1.0  # judgement: batches take seconds
 SPEED_S = 10.0  # judgement: so long a span, or three batches, for the speed of this moment
 
 
 class Readings:
     """One copy since `began_s`."""
 
-    def __init__(self, watch: Watch, *, began_s: float, sample_s: float, trigger_s: float) -> None:
-        self._watch, self._began_s, self._sample_s, self._trigger_s = watch, began_s, sample_s, trigger_s
+    def __init__(self, watch: Watch, *, began_s: float, trigger_s: float) -> None:
+        self._watch, self._began_s, self._trigger_s = watch, began_s, trigger_s
 
     def steady_rps(self, now_s: float) -> float | Unknown:
         """What it processes, once that does not change any more."""
@@ -89,7 +93,7 @@ class Readings:
         timeline = self._watch.timeline
         found = []
         for done in timeline.commits(from_s, to_s):
-            after = timeline.lag_records(done.at_s, done.at_s + 2.0 * self._sample_s)
+            after = timeline.lag_records(done.at_s, done.at_s + 2.0 * SAMPLE_S)
             if after.size and not math.isnan(float(after[0])):
                 found.append(float(after[0]))
         return found
@@ -113,11 +117,8 @@ class Readings:
         return tuple(found)
 
     def latency_ms(self, start_s: float, end_s: float) -> float | None:
-        """95th percentile over the records of the second half of a stretch.
-
-        In its first half some of the backlog it began with may still have been worked off.
-        """
-        window = LatencyWindow(window_s=0.5 * (end_s - start_s))
+        """95th percentile over the records that were committed in a stretch."""
+        window = LatencyWindow(window_s=end_s - start_s)
         for point in self._watch.timeline.points(self._began_s, end_s):
             sample = point.sample
             window.update(
@@ -127,7 +128,7 @@ class Readings:
                 committed=sample.committed,
                 commits=sample.commits,
             )
-        found = window.percentiles().p95_ms
+        found = window.p95_ms()
         return None if isinstance(found, Unknown) else found
 
 
@@ -140,45 +141,14 @@ def _last_part(done: list[Done]) -> list[Done]:
 
 
 STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
-
-
-@dataclass
-class Spending:
-    """What may still be spent, in executor-seconds, while several probes spend at once."""
-
-    budget: float
-    spent: float
-    running: dict[int, tuple[float, int, float]] = field(default_factory=dict)
-    """Probe -> since when, executors, what it was planned to cost."""
-    waiting: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Copy between two probes -> since when, executors."""
-
-    def left_s(self, number: int, now_s: float) -> float:
-        """How long this probe may still run, if the others cost what was planned, or what they have cost."""
-        if not math.isfinite(self.budget):
-            return math.inf
-        others = sum(
-            max(planned, executors * (now_s - since_s))
-            for other, (since_s, executors, planned) in self.running.items()
-            if other != number
-        )
-        others += sum(executors * (now_s - since_s) for since_s, executors in self.waiting.values())
-        since_s, executors, _ = self.running[number]
-        return (self.budget - self.spent - others) / executors - (now_s - since_s) - STOP_S
-
-    def waited(self, name: str, now_s: float) -> float:
-        """What this copy has cost between two probes; it no longer waits."""
-        since_s, executors = self.waiting.pop(name, (now_s, 0))
-        return executors * (now_s - since_s)
-
-
 LIGHT_SHARES = (0.4, 0.8)  # of the capacity: latency at ease and shortly before it rises; judgement
-LIGHT_S = 20.0  # judgement: a percentile over records needs no more
+LIGHT_S = 10.0  # judgement: a percentile over records needs no more
+SURELY = 1.1  # of what the warm-up shows: beyond what a steady warm-up may be off, a rate is not sustained
 LOW_SHARE = 0.1  # of what it can process: an idle query would plan no batches at all
 FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no limit
 TWICE = 2.0  # judgement: and no more looks than these two, or one of them would see what it likes by chance
 FEWEST_COMMITS = 5  # four whole batches: one slow batch is then at most a quarter of the rate; judgement
-START_S = 240.0  # measured: 14–46 s until the first batch on an idle machine
+START_S = 240.0  # of a new copy; measured: 14–46 s until the first batch on an idle machine
 MORE_S = 120.0  # judgement: so much longer than planned a warm-up may take
 MORE_BATCHES = 8  # judgement: twice what the test of steadiness needs
 SETTLE_S = 120.0  # judgement: the backlog of a warm-up is worth some 20 s
@@ -204,33 +174,24 @@ class Rules:
     trigger_s: float = 0.0
     limit_records: int | None = None
     """`max_offsets_per_trigger`."""
-    highest_rps: float = math.inf
-    sample_s: float = 1.0
-    start_s: float = START_S
-    """How long a copy may take to its first commit."""
 
     def __post_init__(self) -> None:
         number("Rules.longest_window_s", self.longest_window_s, at_least=0.0)
-        number("Rules.sample_s", self.sample_s, above=0.0)
 
 
 class _Spoilt(Exception):
-    """No value comes out of this probe."""
+    """The probe is invalid."""
 
 
 class OverBudget(_Spoilt):
-    """What a probe may cost is used up."""
+    """The budget of the probe is used up."""
 
 
 Ended = TypeVar("Ended")
 
 
 def finish(
-    steps: Generator[None, None, Ended],
-    clock: Clock,
-    *,
-    every_s: float,
-    look: Callable[[], None] = lambda: None,
+    steps: Generator[None, None, Ended], clock: Clock, *, look: Callable[[], None] = lambda: None
 ) -> Ended:
     """Let a probe run to its end; `look` is called after each step."""
     while True:
@@ -239,7 +200,7 @@ def finish(
         except StopIteration as finished:
             result: Ended = finished.value
             return result
-        clock.sleep(every_s)
+        clock.sleep(SAMPLE_S)
         look()
 
 
@@ -264,52 +225,51 @@ class ProbeRun:
         self.light: tuple[Result, ...] = ()
         """What was measured there; its time counts as the probe's."""
         self.out_of_budget = False
+        self.unsteady = False
+        """It did not come to rest within its warm-up, as where others use the machine."""
         self.capacity_rps: float | Unknown = Unknown("the warm-up is not over")
         """What it processed at the end of the warm-up, with more input than it could take."""
-        self._watch, self._source, self._clock, self._rules = copy.watch, copy.source, clock, rules
+        self._copy, self._clock, self._rules = copy, clock, rules
+        self._watch, self._source = copy.watch, copy.source
         self.batches: tuple[tuple[int, float], ...] = ()
         """Records and processing seconds of its batches, small ones and full ones."""
         self._fresh, self._latency, self._left_s = not copy.measured, latency, left_s
+        self._new = self._fresh and not copy.rescaled
         self._complete = copy.measured
         self._commanded: float | None = None
-        self._doubted_from = clock.now_s()
-        self._began_s = self._warm_s = clock.now_s()
-        self._readings = Readings(
-            self._watch, began_s=self._began_s, sample_s=rules.sample_s, trigger_s=rules.trigger_s
-        )
+        self._doubted_from = self._warm_s = clock.now_s()
+        self._began_s = self._doubted_from if copy.loaded_from_s is None else copy.loaded_from_s
+        self._readings = Readings(self._watch, began_s=self._began_s, trigger_s=rules.trigger_s)
 
     def steps(self) -> Generator[None, None, Result]:
         """Until the result; it never raises for what happens to the copy, only for a wrong setting."""
         try:
             if not (yield from self._warm_up()):
-                return judge(self.probe, self._nothing(warm_up_over=False))
-            yield from self._settle()
-            if self._latency and not isinstance(self.capacity_rps, Unknown):
-                for share in LIGHT_SHARES:
-                    yield from self._light(share * self.capacity_rps)
-            yield from self._lead_in()
+                none = Unknown("it was not measured")
+                return judge(self.probe, Facts(none, none, (), (), warm_up_over=False, restarted=False))
+            shown_rps = self.capacity_rps
+            assert not isinstance(shown_rps, Unknown), "the warm-up has shown it"
+            if self._fresh or self._latency or self.probe.rate_rps < SURELY * shown_rps:
+                yield from self._settle()
+                for share in LIGHT_SHARES if self._latency else ():
+                    yield from self._light(share * shown_rps)
+                yield from self._lead_in()
+            else:
+                yield from self._at_rate()
             facts = yield from self._measure()
-        except OverBudget as spoilt:
-            self.out_of_budget = True
-            return self._invalid(str(spoilt))
         except (_Spoilt, NotReady) as spoilt:
-            return self._invalid(str(spoilt))
+            self.out_of_budget = isinstance(spoilt, OverBudget)
+            return Result(self.probe, "invalid", reason=str(spoilt) or "it could not be run")
         return judge(self.probe, facts)
 
-    def warmed(self) -> Generator[None, None, str]:
-        """The warm-up only. What went wrong, or nothing."""
-        try:
-            return "" if (yield from self._warm_up()) else "the warm-up was not over"
-        except (_Spoilt, NotReady) as spoilt:
-            return str(spoilt)
-
-    def ready(self) -> Generator[None, None, str]:
-        """The first three stages only: the copy runs at the probe's rate. What went wrong, or nothing."""
+    def ready(self, *, at_rate: bool = True) -> Generator[None, None, str]:
+        """Warm up, and wait until the copy runs at the probe's rate. Returns what went wrong, or nothing."""
         try:
             if not (yield from self._warm_up()):
                 return "the warm-up was not over; allow a longer warm_up_s"
-            yield from self._settle()
-            yield from self._lead_in()
+            if at_rate:
+                yield from self._settle()
+                yield from self._lead_in()
         except (_Spoilt, NotReady) as spoilt:
             return str(spoilt)
         return ""
@@ -318,9 +278,10 @@ class ProbeRun:
 
     def _warm_up(self) -> Generator[None, None, bool]:
         rules, timeline = self._rules, self._watch.timeline
-        at_least_s = max(rules.longest_window_s, rules.warm_up_s if self._fresh else 0.0)
-        patience_s = rules.start_s if self._fresh else 0.0
-        working_s = self._began_s
+        # Of a copy that was rescaled only new executors are cold, and that shows: it is not steady.
+        at_least_s = max(rules.longest_window_s, rules.warm_up_s if self._new else 0.0)
+        patience_s = START_S if self._fresh else 0.0
+        working_s, called_s = self._began_s, self._clock.now_s()
         while True:
             self._saturate()
             yield from self._pass()
@@ -338,12 +299,17 @@ class ProbeRun:
                 rate = self._readings.steady_rps(now_s)
                 if not isinstance(rate, Unknown):
                     self.capacity_rps, self._warm_s = rate, now_s
+                    self._copy.loaded_from_s = self._began_s
                     return True
-            if now_s - working_s > at_least_s + max(MORE_S, MORE_BATCHES * self._readings.batch_s()):
+            if now_s - max(working_s, called_s) > at_least_s + max(
+                MORE_S, MORE_BATCHES * self._readings.batch_s()
+            ):
+                self.unsteady = True
                 return False
 
     def _settle(self) -> Steps:
         low = max(1.0, LOW_SHARE * self._readings.speed_rps(self._clock.now_s()))
+        self._copy.loaded_from_s = None
         self._command(low)
         began_s = self._clock.now_s()
         while self._readings.lag() > low * self._band_s():
@@ -368,7 +334,7 @@ class ProbeRun:
         while self._clock.now_s() < start_s:
             yield from self._pass()
         at_least_s = max(min(LIGHT_S, self.probe.probe_s), FEWEST_COMMITS * self._rules.trigger_s)
-        facts = yield from self._seen(self._clock.now_s(), at_least_s)
+        facts = yield from self._seen(self._clock.now_s(), at_least_s, newest=1.0)
         offered, processed = facts.achieved_rps, facts.processed_rps
         if isinstance(offered, Unknown) or isinstance(processed, Unknown) or facts.latency_ms is None:
             return
@@ -404,6 +370,12 @@ class ProbeRun:
             if now_s - from_s > longest_s and (len(troughs) >= 2 or now_s - from_s > 3.0 * longest_s):
                 return
 
+    def _at_rate(self) -> Steps:
+        """The backlog of the warm-up stays; until its rate has given way to that of the probe."""
+        from_s = self._command(self.probe.rate_rps)
+        while self._clock.now_s() < from_s:
+            yield from self._pass()
+
     def _measure(self) -> Generator[None, None, Facts]:
         start_s, once_s = self._clock.now_s(), self._stretch_s
         facts = yield from self._seen(start_s, once_s)
@@ -417,8 +389,14 @@ class ProbeRun:
         """Length of the measured stretch: enough commits fit into it with any trigger interval."""
         return max(self.probe.probe_s, FEWEST_COMMITS * self._rules.trigger_s)
 
-    def _seen(self, start_s: float, at_least_s: float) -> Generator[None, None, Facts]:
-        """What there is to be judged, once the stretch is as long as that, and batches enough are in it."""
+    def _seen(
+        self, start_s: float, at_least_s: float, *, newest: float = 0.5
+    ) -> Generator[None, None, Facts]:
+        """The facts to be judged, once the stretch is as long as that, and batches enough are in it.
+
+        `newest`: the share of the stretch whose latency counts. In the first half of one that began with a
+        backlog some of that may still have been worked off.
+        """
         timeline = self._watch.timeline
         # Batches that are late are longer than the trigger interval.
         longest_s = TWICE * (self._stretch_s + FEWEST_COMMITS * self._rules.trigger_s)
@@ -426,10 +404,7 @@ class ProbeRun:
             yield from self._pass()
             now_s = self._clock.now_s()
             done = timeline.commits(start_s, now_s)
-            stalled = (
-                not done
-                or now_s - done[-1].at_s > STALLED * self._readings.batch_s() + 2.0 * self._rules.sample_s
-            )
+            stalled = not done or now_s - done[-1].at_s > STALLED * self._readings.batch_s() + 2.0 * SAMPLE_S
             enough = len(done) >= FEWEST_COMMITS and not stalled
             if now_s - start_s >= (at_least_s if enough else longest_s):
                 break
@@ -457,7 +432,7 @@ class ProbeRun:
             lag_records=lag,
             warm_up_over=True,
             restarted=timeline.restarted(start_s, end_s),
-            latency_ms=self._readings.latency_ms(start_s, end_s),
+            latency_ms=self._readings.latency_ms(end_s - newest * (end_s - start_s), end_s),
             measured_s=end_s - start_s,
         )
 
@@ -471,7 +446,9 @@ class ProbeRun:
             raise Misconfigured(f"the job of {self._watch.name}", self._watch.status.reason)
         if not self._complete:  # executors register one by one, offsets are not there yet
             self._complete = self._all_there()
-            self._doubted_from = now_s + 1e-3
+            # The look took a moment, and its doubts carry the time at which the broker answered: a reading
+            # in which an executor that was given up is gone for the first time is no loss.
+            self._doubted_from = self._clock.now_s() + 1e-3
             if self._watch.status.state in ("restarting", "stopped"):
                 raise _Spoilt(f"its driver ended before the first batch: {self._watch.status.reason}")
         elif doubt := self._watch.doubt(self._doubted_from):
@@ -485,14 +462,13 @@ class ProbeRun:
         return self._watch.status.executors_alive == self._watch.scale_out and not self._watch.sees_more
 
     def _command(self, rate_rps: float) -> float:
-        rate_rps = min(rate_rps, max(self._rules.highest_rps, self.probe.rate_rps))
         if self._commanded is not None and rate_rps == self._commanded:
             return self._clock.now_s()
         self._commanded = rate_rps
         return self._source.set_rate(rate_rps)
 
     def _saturate(self) -> None:
-        """More than it can take, but no mountain: whatever is left over has to be worked off afterwards."""
+        """Saturate the copy, but bound the backlog, which has to be worked off afterwards."""
         speed, limit = self._readings.speed_rps(self._clock.now_s()), self._rules.limit_records
         # With an interval trigger a batch is late only with more than the interval's input.
         full = (FULL_S + 2.0 * self._rules.trigger_s) * (speed or self.probe.rate_rps)
@@ -510,11 +486,4 @@ class ProbeRun:
 
     def _band_s(self) -> float:
         usual = max(2.0 * self._rules.trigger_s, 2.0 * self._readings.batch_s(), 2.0)
-        return usual + self._rules.sample_s
-
-    def _nothing(self, *, warm_up_over: bool) -> Facts:
-        none = Unknown("it was not measured")
-        return Facts(none, none, (), (), warm_up_over=warm_up_over, restarted=False)
-
-    def _invalid(self, reason: str) -> Result:
-        return Result(self.probe, "invalid", reason=reason or "it could not be run")
+        return usual + SAMPLE_S

@@ -5,7 +5,9 @@
         by side
         a result goes to the search and to the store before anything else happens
         a copy is deleted when nothing more is asked of it, when it is far behind, or when its probe was
-        invalid; one that has sustained a step of the grid waits for the next
+        invalid, but not for an unsteady warm-up, as a new one would be colder; one that has sustained a
+        step of the grid waits for the next
+        a probe whose copy has no room (slots, a quota) waits for others to end, and is invalid after a while
 
 The store's document "profiling" holds the search after every step: the next run goes on there. The budget
 counts executors from the launch of a copy to its end; a probe that would go beyond it is ended and has no
@@ -17,18 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from models import probing
-from models.errors import HeadroomError, Misconfigured, NotReady
+from models.errors import HeadroomError, NoRoom, NotReady
 from models.ports import Plan
 from models.probing import Done, Probe, Result, Settings, State
 from models.quantities import Unknown, executors
 
 from ..telemetry import spark_page
 from .copies import Copies, Copy, ExperimentContext
-from .probe import ProbeRun, Rules, Spending, finish
+from .probe import SAMPLE_S, STOP_S, ProbeRun, Rules, finish
 from .profiling_record import Record
 
 Dealt = list[tuple[Probe, Copy | None]]
@@ -54,9 +56,40 @@ def dealt(probes: Sequence[Probe], free: Sequence[Copy]) -> tuple[Dealt, list[Co
 
 
 RELAUNCH_S = 45.0  # measured: what a new copy takes until it is as far as a running one, beside its warm-up
+ROOM_S = 60.0  # judgement: a copy of another job ends within minutes, and each size is tried three times
+AGAIN_S = 15.0  # judgement: each attempt makes and deletes the topics of a copy
 FIRST_RPS = 1000.0  # judgement: it doubles as long as the copy keeps up
-SLOTS = "spark.slots"  # the setting that deployments name when there are too few
 Progress = Callable[[State, str], None]
+
+
+@dataclass
+class Spending:
+    """What may still be spent, in executor-seconds, while several probes spend at once."""
+
+    budget: float
+    spent: float
+    running: dict[int, tuple[float, int, float]] = field(default_factory=dict)
+    """Probe -> since when, executors, what it was planned to cost."""
+    waiting: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Copy between two probes -> since when, executors."""
+
+    def left_s(self, number: int, now_s: float) -> float:
+        """How long this probe may still run, if the others cost what was planned, or what they have cost."""
+        if not math.isfinite(self.budget):
+            return math.inf
+        others = sum(
+            max(planned, size * (now_s - since_s))
+            for other, (since_s, size, planned) in self.running.items()
+            if other != number
+        )
+        others += sum(size * (now_s - since_s) for since_s, size in self.waiting.values())
+        since_s, size, _ = self.running[number]
+        return (self.budget - self.spent - others) / size - (now_s - since_s) - STOP_S
+
+    def waited(self, name: str, now_s: float) -> float:
+        """What this copy has cost between two probes; it no longer waits."""
+        since_s, size = self.waiting.pop(name, (now_s, 0))
+        return size * (now_s - since_s)
 
 
 @dataclass
@@ -91,6 +124,10 @@ class Profiling:
         """What was measured below the capacity of a size, for its latency."""
         self._over = False
         """The budget is used up: nothing new is begun."""
+        self._no_room: dict[int, float] = {}
+        """Probe that waits for room -> since when no other probe of this search could make some."""
+        self._room_again_s = -math.inf
+        """When these are tried again."""
         self._record = Record(self.job, around.store, around.clock)
         self.state, self.resumed = self._record.begin(settings)
         # What was running when we died has cost something too; no more is known of it.
@@ -108,11 +145,11 @@ class Profiling:
                 self._scout()
             self._record.save(self.state)
             while not isinstance(asked := probing.ask(self.state), Done):
-                for probe, spare in self._dealt(self._to_begin(asked)):
+                for probe, spare in self._dealt(self._ready(asked)):
                     self._start(probe, spare)
                 self._step()
-                if self._running:
-                    self._around.clock.sleep(self._rules.sample_s)
+                if self._running or (self._no_room and not self._over):
+                    self._around.clock.sleep(SAMPLE_S)
                 elif self._over:
                     self.state = replace(self.state, pending=(), done="the budget is used up")
                     self._record.save(self.state)
@@ -134,19 +171,20 @@ class Profiling:
         self._spending.running[0] = (began_s, 1, probe.executor_seconds)
         self._progress(self.state, "a single executor shows where to begin")
         try:
-            copy = self._sized(1)
+            copy = self._copies.sized(1)
             run = self._run_of(probe, copy)
-            problem = finish(run.warmed(), clock, every_s=self._rules.sample_s)
-            stages = () if problem else self._around.stages(copy.plan.name)
-            found = Unknown(problem) if problem else spark_page.guesses(stages, settings.scale_outs)
+            problem = finish(run.ready(at_rate=False), clock)
+            useless = problem and not run.unsteady
+            stages = () if useless else self._around.stages(copy.plan.name)
+            found = Unknown(problem) if useless else spark_page.guesses(stages, settings.scale_outs)
             copy.measured = not problem
             if isinstance(found, Unknown):
                 self._progress(self.state, f"it shows nothing: {found.reason}")
             else:
                 self.state = probing.start(replace(settings, first_guess=found))
-            if problem:
+            if useless:
                 self._drop(copy)
-        except NotReady as error:
+        except (NoRoom, NotReady) as error:
             self._progress(self.state, f"it shows nothing: {error}")
         self._spending.running.clear()
         self._carry(clock.now_s() - began_s)
@@ -165,6 +203,11 @@ class Profiling:
     def _to_begin(self, asked: Sequence[Probe]) -> list[Probe]:
         return [] if self._over else [probe for probe in asked if probe.number not in self._running]
 
+    def _ready(self, asked: Sequence[Probe]) -> list[Probe]:
+        """Those to begin now: what waits for room is tried again after a while."""
+        waits = self._around.clock.now_s() < self._room_again_s
+        return [one for one in self._to_begin(asked) if not (waits and one.number in self._no_room)]
+
     def _dealt(self, to_begin: Sequence[Probe]) -> Dealt:
         if not to_begin and not self._over:  # a step is not over, and what waits is wanted in the next one
             return []
@@ -179,10 +222,14 @@ class Profiling:
             self._carry(self._spending.waited(spare.plan.name, now_s))
         self._spending.running[probe.number] = (now_s, probe.scale_out, probe.executor_seconds)
         try:
-            copy = self._sized(probe.scale_out, spare)
-        except NotReady as error:
+            copy = self._copies.sized(probe.scale_out, spare)
+        except (NoRoom, NotReady) as error:
+            if isinstance(error, NoRoom) and self._waits_for_room(probe, error, now_s):
+                return
+            self._no_room.pop(probe.number, None)
             self._tell(Result(probe, "invalid", reason=f"no copy could be started: {error}"), now_s)
             return
+        self._no_room.pop(probe.number, None)
         run = self._run_of(probe, copy, latency=self._wants_latency(probe.scale_out))
         self._running[probe.number] = _Running(probe, copy, run, run.steps(), now_s)
         self._progress(
@@ -190,18 +237,22 @@ class Profiling:
             f"probe {probe.number}: {executors(probe.scale_out)} at {probe.rate_rps:,.0f} records/s",
         )
 
+    def _waits_for_room(self, probe: Probe, error: NoRoom, now_s: float) -> bool:
+        """Whether to try again later: other probes end, and what others hold is given back."""
+        since_s = self._no_room.get(probe.number, now_s)
+        if now_s - since_s >= ROOM_S:
+            return False
+        if probe.number not in self._no_room:
+            self._progress(self.state, f"probe {probe.number}: {executors(probe.scale_out, 'wait')}: {error}")
+        self._no_room[probe.number] = now_s if self._running else since_s
+        self._room_again_s = now_s + AGAIN_S
+        self._spending.running.pop(probe.number)
+        return True
+
     def _wants_latency(self, scale_out: int) -> bool:
         """Once for each size; the rates of a grid show the latency by themselves."""
         known = self.state.valid(scale_out) or any(one.probe.scale_out == scale_out for one in self.light)
         return self.state.settings.strategy == "adaptive" and not known
-
-    def _sized(self, scale_out: int, spare: Copy | None = None) -> Copy:
-        try:
-            return self._copies.sized(scale_out, spare)
-        except Misconfigured as error:
-            if error.setting != SLOTS:
-                raise
-            raise NotReady(str(error)) from error  # others hold them now, and smaller sizes may have room
 
     def _free(self) -> list[Copy]:
         busy = {one.copy.plan.name for one in self._running.values()}
@@ -213,7 +264,8 @@ class Profiling:
                 next(one.steps)
             except StopIteration as finished:
                 del self._running[number]
-                one.copy.measured = True
+                self._room_again_s = -math.inf
+                one.copy.measured = not one.run.unsteady
                 for light in one.run.light:
                     self._record.keep(light)
                     self.light = (*self.light, light)
@@ -247,7 +299,7 @@ class Profiling:
         self._progress(self.state, text)
 
     def _is_done_with(self, one: _Running, result: Result) -> bool:
-        if not result.valid:
+        if not result.valid and not one.run.unsteady:
             return True
         coming = probing.ask(self.state)
         if isinstance(coming, Done) or self._over:
@@ -255,6 +307,8 @@ class Profiling:
         to_begin = self._to_begin(coming)
         if not to_begin:  # only what has sustained its rate is in the grid's next step
             return self.state.settings.strategy != "stepped" or not result.sustained
+        if not result.valid:
+            return False
         lag = one.copy.watch.lag_records
         if isinstance(lag, Unknown):
             return True

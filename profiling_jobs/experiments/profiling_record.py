@@ -1,4 +1,4 @@
-"""What is kept of searches, so that a crash costs one probe and the models find what was measured.
+"""Stored record of searches: a crash costs one probe at most, and models find what was measured.
 
 Each valid result is a measurement in the store, named by its search, its number and its point. The document
 "profiling" holds the newest search (models.probing.State), the batches that were seen, and the searches that
@@ -47,18 +47,26 @@ class Record:
         kept: Mapping[str, Any] | None = self._store.document(self._job, DOCUMENT)
         if kept is None:
             return self._anew(settings), False
-        interrupted = [one for one in (kept, *kept.get("aside", ())) if _open(one)]
-        again = next((one for one in interrupted if _same(one, settings)), None)
-        self._aside = [one for one in interrupted if one is not again][:KEPT_ASIDE]
+        again: Mapping[str, Any] | None = None
+        state, interrupted = None, []
+        for search in (kept, *kept.get("aside", ())):
+            found = codec.from_json(State, search["state"])
+            # The guess may have come from a single-slot run since.
+            same = replace(found.settings, first_guess=settings.first_guess) == settings
+            if not found.done and same and state is None:
+                again, state = search, found
+            elif not found.done:
+                interrupted.append(search)
+        self._aside = interrupted[:KEPT_ASIDE]
         if again is not None and again is kept:
             self._batches = {size: list(pairs) for size, pairs in kept["batches"].items()}
             self._earlier = kept.get("earlier", {})
         else:
             self._earlier = _batches(kept)
-        if again is None:
+        if again is None or state is None:
             return self._anew(settings), False
         self._session = str(again["session"])
-        return codec.from_json(State, again["state"]), True
+        return state, True
 
     def _anew(self, settings: Settings) -> State:
         taken = {one.session for one in _results(self._store, self._job)}
@@ -81,7 +89,7 @@ class Record:
         self._store.save_document(self._job, DOCUMENT, document)
 
     def keep(self, result: Result) -> None:
-        """A valid result as a measurement; telling it again changes nothing."""
+        """A valid result as a measurement; keeping it again changes nothing."""
         if not result.valid:
             return
         probe = result.probe
@@ -94,7 +102,7 @@ class Record:
 
 
 def point(scale_out: int, rate_rps: float) -> str:
-    """How people name a profiling point of a job: e4/r30000."""
+    """Name of a profiling point of a job: e4/r30000."""
     return f"e{scale_out}/r{rate_rps:.0f}"
 
 
@@ -127,7 +135,7 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
 
 
 def missing_for_decisions(store: Store, job: str) -> str:
-    """What no decision can be made without, and is not known; empty where nothing is missing."""
+    """What decisions need and is not known; empty where nothing is missing."""
     found = measured(store, job)
     if isinstance(found, Unknown) or not found:
         return "no probe was valid"
@@ -175,40 +183,30 @@ def _results(store: Store, job: str) -> Iterator[_Kept]:
 
 
 def _standing(kept: Sequence[_Kept]) -> tuple[_Kept, ...]:
-    """Of all that was ever measured at one scale-out: what counts."""
+    """The measurements of one scale-out that count."""
     alone = [one for one in kept if not one.session]
     searches = [
         sorted((one for one in kept if one.session == session), key=lambda one: (one.at_s, one.number))
         for session in {one.session for one in kept} - {""}
     ]
     searches.sort(key=lambda search: (search[-1].at_s, search[-1].session))
-    telling = [search for search in searches if probing.believed(search)]
-    saturated = [search for search in telling if not all(one.sustained for one in probing.believed(search))]
-    newest = (saturated or telling or [[]])[-1]
+    conclusive = [search for search in searches if probing.believed(search)]
+    saturated = [
+        search for search in conclusive if not all(one.sustained for one in probing.believed(search))
+    ]
+    newest = (saturated or conclusive or [[]])[-1]
     since = [one for one in alone if not newest or one.at_s > newest[-1].at_s]
     again = {one.point for one in since}
     return probing.believed([*(one for one in newest if one.point not in again), *since])
 
 
 def _batches(document: Mapping[str, Any]) -> Batches:
-    """Of each scale-out those of the newest search that tell what a batch costs, if any do."""
+    """Of each scale-out those of the newest search that show what a batch costs, if any do."""
     earlier: Batches = document.get("earlier", {})
     newest: Batches = document["batches"]
-    telling = {
+    conclusive = {
         size: pairs
         for size, pairs in newest.items()
         if size not in earlier or not isinstance(batch_costs.fit(pairs), Unknown)
     }
-    return {**earlier, **telling}
-
-
-def _open(search: Mapping[str, Any]) -> bool:
-    return not codec.from_json(State, search["state"]).done
-
-
-def _same(search: Mapping[str, Any], settings: Settings) -> bool:
-    # The guess may have come from a single-slot run since.
-    return (
-        replace(codec.from_json(State, search["state"]).settings, first_guess=settings.first_guess)
-        == settings
-    )
+    return {**earlier, **conclusive}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from models.quantities import Unknown, executors, lasting
 
-from ..control_loop.evaluation_record import Evaluation
+from ..control_loop.memory import Evaluation
 from .what_would_change import Shown, limited, would_change
 from .wording import (
     Size,
@@ -108,10 +109,6 @@ class Line:
     why: str
     alarms: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
 
 def in_short(e: Evaluation) -> Line:
     """The line of one evaluation."""
@@ -164,32 +161,40 @@ class Explanation:
     why: tuple[str, ...]
     why_not_less: tuple[str, ...]
     would_change: tuple[str, ...]
+    failures: tuple[tuple[str, str], ...]
+    """Kind of failure, and the recovery if it happened at this moment."""
     sizes: tuple[Size, ...]
     notes: tuple[str, ...]
     """On the sizes: why a larger one may come out lower."""
     alarms: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
 
 def explained(e: Evaluation, *, shown: Shown, before: Evaluation | None = None) -> Explanation:
-    """The answers of one evaluation. `before`: the newest one with a decision, for when this one has none."""
+    """The answers of one evaluation. `before`: the newest one with a decision, only named."""
     chosen = _chosen(e)
-    decided = before if before is not None and not has_decided(e) else e
     return Explanation(
         done=done(e),
         reason=in_plain_words(e.reason),
         seen=seen(e),
         chosen=chosen,
-        why=tuple(_why(e, chosen, decided, shown)),
-        why_not_less=tuple(_why_not_less(decided, chosen, now=decided is e)),
-        would_change=would_change(e, decided, shown=shown),
-        sizes=tuple(line(decided, verdict) for verdict in decided.decision.get("verdicts", ())),
-        notes=lower_though_larger(decided),
+        why=tuple(_why(e, chosen, before, shown)),
+        why_not_less=tuple(_why_not_less(e, chosen)),
+        would_change=would_change(e, shown=shown),
+        failures=tuple(
+            (kind(name), known_or_why(taken, partial(_back, e))) for name, taken in e.recoveries.items()
+        ),
+        sizes=tuple(line(e, verdict) for verdict in e.decision.get("verdicts", ())),
+        notes=lower_though_larger(e),
         alarms=tuple(dict.fromkeys([*e.alarms, *e.trouble])),
     )
+
+
+def _back(e: Evaluation, taken: Mapping[str, Any]) -> str:
+    """`back after 12 s (7.2 – 41), within the promised 120 s in 98 % of the cases`."""
+    middle, share = taken["mid"], percent(taken["probability"])
+    back = "not back within what was looked at" if middle is None else f"back after {brief_s(middle)} s"
+    in_time = f"within the promised {e.promise['target_s']:g} s in {share} of the cases"
+    return f"{back} ({between(taken, brief_s)}), {in_time}"
 
 
 def has_decided(e: Evaluation) -> bool:
@@ -222,7 +227,7 @@ def _chosen(evaluation: Evaluation) -> int | None:
 # ---------------------------------------------------------------------------------------------------- why
 
 
-def _why(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -> list[str]:
+def _why(e: Evaluation, chosen: int | None, before: Evaluation | None, shown: Shown) -> list[str]:
     found = []
     if e.reassert is not None:
         when = "now" if e.apply is not None else "as soon as nothing that outranks it stands in the way"
@@ -232,13 +237,10 @@ def _why(e: Evaluation, chosen: int | None, decided: Evaluation, shown: Shown) -
         said = found + (_ordered(e, shown) or _under_way(e) or [f"{capital(e.reason)}."])
         if e.change and e.change["problem"]:
             said.append(f"The change to {executors(e.change['to'])} has failed: {e.change['problem']}.")
-        if decided is e:
+        if before is None:
             return said
-        return [
-            *said,
-            f"Decided at {shown(decided.at_s)}: {decided.decision['reason']}.",
-            *keeps(decided, chosen),
-        ]
+        newest = f"The newest decision is of {shown(before.at_s)}"
+        return [*said, f"{newest}: `headroom explain {e.job} --at …` with that moment shows it."]
     wanted = e.decision["scale_out"]
     limit = limited(e)
     if limit:
@@ -305,8 +307,7 @@ def _under_way(e: Evaluation) -> list[str]:
 # ------------------------------------------------------------------------------------------- why not less
 
 
-def _why_not_less(e: Evaluation, chosen: int | None, *, now: bool) -> list[str]:
-    """`now`: the decision is of this tick, and so is what keeps it from being carried out."""
+def _why_not_less(e: Evaluation, chosen: int | None) -> list[str]:
     if chosen is None:
         return []
     if not has_decided(e):
@@ -321,14 +322,13 @@ def _why_not_less(e: Evaluation, chosen: int | None, *, now: bool) -> list[str]:
     if less["status"] == "feasible":
         limit = limited(e)
         held = f"It comes later: {limit}." if limit else f"It is kept because: {_without_verb(e.reason)}."
-        held = held if now else "What keeps it from being taken now stands above."
         return [f"{capital(name)} would keep the promise. {held}"]
     found = []
     recovery = [x for x in less["excuses"] if x["condition"] == "recovery" and not x["measure"]]
     if recovery:
         found += recovers(e, less)
     found += [spoken(excuse) for excuse in less["excuses"] if excuse not in recovery]
-    return [f"With {name}: {_uncapital(found[0])}", *found[1:]] if found else []
+    return [f"With {name}: {found[0][:1].lower()}{found[0][1:]}", *found[1:]] if found else []
 
 
 # ------------------------------------------------------------------------------------------------- pieces
@@ -345,7 +345,3 @@ def _without_verb(reason: str) -> str:
             _, _, rest = reason.partition(" executors")
             return rest.lstrip(" :") or reason
     return reason
-
-
-def _uncapital(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -18,7 +18,7 @@ from typing import Any
 
 from models.quantities import executors
 
-from ..control_loop.evaluation_record import Evaluation
+from ..control_loop.memory import Evaluation
 from .wording import brief_s, capital, count, is_known, promised_s, why_unknown
 
 LOAD = ("recovery", "observed", "forecast", "rescale")
@@ -49,7 +49,7 @@ def _load(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
     if math.isnan(peak) or not known:
         return []
     if not enough:
-        return _never_enough(evaluation, known, peak)
+        return _never_enough(known, peak)
     right = min(enough, key=_size)
     below = [v for v in known if _size(v) < _size(right) and _by_load(v)]
     limit = _mid(right)
@@ -73,7 +73,7 @@ def _load(evaluation: Evaluation, verdicts: Verdicts) -> list[str]:
     return found
 
 
-def _never_enough(evaluation: Evaluation, known: Verdicts, peak: float) -> list[str]:
+def _never_enough(known: Verdicts, peak: float) -> list[str]:
     largest = max(known, key=_size)
     said = (
         f"No size that was looked at is known to keep the promise; the largest, {executors(_size(largest))}, "
@@ -151,11 +151,8 @@ def limited(e: Evaluation) -> str:
     return limit if cut else ""
 
 
-def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[str, ...]:
-    """What ends an order, a limit or a wait, and what would make another size right.
-
-    `decided`: the evaluation with the decision that is in force, mostly the same one.
-    """
+def would_change(e: Evaluation, *, shown: Shown) -> tuple[str, ...]:
+    """What ends an order, a limit or a wait, and what would make another size right."""
     found = []
     ends = f"`headroom resume {e.job} --why …`"
     for what in ("pause", "pin"):
@@ -194,11 +191,15 @@ def would_change(e: Evaluation, decided: Evaluation, *, shown: Shown) -> tuple[s
             f"{capital(executors(barred['scale_out']))} and {more} are not taken before "
             f"{shown(barred['until_s'])} ({barred['why']}); {ends} allows it now."
         )
-    wanted = decided.decision.get("scale_out")
+    wanted = e.decision.get("scale_out")
     if isinstance(wanted, Mapping):
         found.append(f"What is missing for a decision: {why_unknown(wanted)}.")
-    found += turning_points(decided)
+    found += turning_points(e)
     for request in e.requests:
         what = f"Fitting the {request['model']} model anew" if request["do"] == "refit" else "Profiling"
         found.append(f"{what} is asked for: {request['why']}.")
+    if (again_at_s := e.instruction.get("again_at_s")) is not None:
+        found.append(
+            f"It is looked at again at {shown(again_at_s)}; it is held until {e.instruction['ends']}."
+        )
     return tuple(found) or (f"What stands in the way: {e.reason}.",)

@@ -6,16 +6,15 @@ happens, not as they are spelled in settings. What is not known says why.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from models.quantities import executors, lasting
+from models.quantities import executors, lasting, percent
 
-from ..control_loop.evaluation_record import Evaluation
+from ..control_loop.memory import Evaluation
 
 KINDS = {
     "executor_kill": "the loss of an executor",
@@ -51,13 +50,8 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def percent(share: float) -> str:
-    """Never rounded up to what was promised."""
-    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"
-
-
 def capital(text: str) -> str:
-    """The beginning of a sentence."""
+    """The text with a capital letter at its beginning."""
     return text[:1].upper() + text[1:]
 
 
@@ -146,7 +140,8 @@ def recovers(e: Evaluation, verdict: Mapping[str, Any]) -> list[str]:
     if not is_known(probability):
         return []
     moment, sure = verdict["worst_moment_s"], confidence(e)
-    when = f" ({_moment(moment)})" if is_known(moment) else ""
+    then = "at once" if not is_known(moment) or moment < 1 else f"in {lasting(moment)}"
+    when = f" ({then})" if is_known(moment) else ""
     taken = promised_s(e, verdict)
     compared = (
         f"it would be back within the promised {target:g} s in {percent(probability)} of the cases looked at"
@@ -171,8 +166,7 @@ def promised_s(e: Evaluation, verdict: Mapping[str, Any]) -> float | None:
     taken, share, promise = verdict["recovery_s"], verdict["probability"], e.promise
     if not is_known(taken) or not is_known(share):
         return None
-    before = taken["high"] if promise["confidence"] == 0.95 else None  # of evaluations that have no other
-    found = taken.get("promised", before)
+    found = taken["promised"]
     kept = share >= promise["confidence"] - HAIR
     return None if found is None or (found <= promise["target_s"]) != kept else float(found)
 
@@ -229,8 +223,4 @@ def _promised(e: Evaluation, verdict: Mapping[str, Any]) -> str:
     if (taken := promised_s(e, verdict)) is not None:
         return f"{brief_s(taken)} s"
     found = verdict["recovery_s"]
-    return "longer" if is_known(found) and found.get("promised", 0.0) is None else ""
-
-
-def _moment(seconds: float) -> str:
-    return "at once" if seconds < 1 else f"in {lasting(seconds)}"
+    return "longer" if is_known(found) and found["promised"] is None else ""

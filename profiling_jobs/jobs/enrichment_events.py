@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import json_events
-from .json_events import RATE_RPS, Whole
+from .json_events import RATE_RPS
 
 CUSTOMERS = 10_000
 HOT_SHARE = 0.8  # judgement: four of five records of one customer, as a flash sale does
@@ -24,13 +24,11 @@ def events(
         customers[random.random(count) < HOT_SHARE] = 0
     cents = random.integers(100, 100_000, size=count)
     spelt = pa.array([f"customer-{number:05d}" for number in range(CUSTOMERS)]).take(pa.array(customers))
-    numbers, whose, cost, at = (_text(of) for of in (np.arange(count), customers, cents, arrived))
+    numbers, whose, cost, at = (
+        json_events.as_text(of) for of in (np.arange(count), customers, cents, arrived)
+    )
     order, customer = f'{{"order": "{seed}-', '", "customer": '
     values = pc.binary_join_element_wise(
         *(order, numbers, customer, whose, ', "cents": ', cost, ', "at_ms": ', at, "}"), ""
     )
     return json_events.table(spelt, values, arrived)
-
-
-def _text(values: Whole) -> pa.Array:
-    return pa.array(values).cast(pa.string())

@@ -45,8 +45,8 @@ class Decimals:
     def text(self) -> pa.Array:
         """As JSON spells them. Through whole numbers, which are far quicker to spell."""
         scaled = np.rint(self.values * 10**self.digits).astype(np.int64)
-        behind = pc.utf8_lpad(_text(scaled % 10**self.digits), width=self.digits, padding="0")
-        return pc.binary_join_element_wise(_text(scaled // 10**self.digits), behind, ".")
+        behind = pc.utf8_lpad(as_text(scaled % 10**self.digits), width=self.digits, padding="0")
+        return pc.binary_join_element_wise(as_text(scaled // 10**self.digits), behind, ".")
 
 
 def arrivals_ms(*, count: int, start_s: float, rate_rps: float) -> Whole:
@@ -72,12 +72,12 @@ def encode(
     Texts must not need escaping: they come from the generators' own alphabets. With `more` the object is left
     open for `padded`.
     """
-    parts: list[pa.Array | str] = ['{"event_time":', _text(event_time_ms)]
+    parts: list[pa.Array | str] = ['{"event_time":', as_text(event_time_ms)]
     for name, value in fields.items():
         if isinstance(value, str):
             parts.append(f',"{name}":"{value}"')
         elif isinstance(value, np.ndarray):
-            parts += [f',"{name}":', _text(value)]
+            parts += [f',"{name}":', as_text(value)]
         elif isinstance(value, Decimals):
             parts += [f',"{name}":', value.text()]
         else:
@@ -105,7 +105,7 @@ def texts(lengths: Whole, random: np.random.Generator) -> pa.Array:
 
 def table(keys: Whole | pa.Array, values: pa.Array, arrived_ms: Whole) -> pa.Table:
     """The records as a topic has them, in order of arrival."""
-    spelt = _text(keys) if isinstance(keys, np.ndarray) else keys
+    spelt = as_text(keys) if isinstance(keys, np.ndarray) else keys
     return pa.Table.from_arrays(
         [
             spelt.cast(pa.binary()),
@@ -116,7 +116,8 @@ def table(keys: Whole | pa.Array, values: pa.Array, arrived_ms: Whole) -> pa.Tab
     )
 
 
-def _text(values: Whole) -> pa.Array:
+def as_text(values: Whole) -> pa.Array:
+    """Whole numbers as strings."""
     return pa.array(values).cast(pa.string())
 
 

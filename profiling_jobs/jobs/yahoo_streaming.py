@@ -52,7 +52,7 @@ def build(spark: SparkSession, topics: Topics) -> DataStreamWriter:
 
 
 def campaigns() -> pa.Table:
-    """Which campaign does each ad belong to? Always the same ones."""
+    """Campaign of each ad, always the same."""
     ads = _identifiers("ad", CAMPAIGNS * ADS_PER_CAMPAIGN)
     of_campaign = np.repeat(np.arange(CAMPAIGNS), ADS_PER_CAMPAIGN)
     return pa.table({"ad_id": ads, "campaign_id": _identifiers("campaign", CAMPAIGNS).take(of_campaign)})

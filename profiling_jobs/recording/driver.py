@@ -21,9 +21,9 @@ from models.errors import HeadroomError
 from ..brokers import Brokers
 from ..driver.launch_file import write_json
 from ..telemetry.offsets import LogOffsets
-from .recorder import Recorder
-from .request import Ends, Request
+from .recorder import Ends, Recorder, Request
 
+FILES = 2  # of each slice, written in parallel
 COLUMNS = ("key", "value", "headers", "timestamp", "partition", "offset")
 
 
@@ -36,21 +36,17 @@ class RecordingFile:
     brokers: Brokers
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark's."""
-    files: int = 2
-    """Of each slice, written in parallel."""
 
     def write(self, path: Path) -> Path:
-        """Where it is then."""
         write_json(path, codec.to_json(self))
         return path
 
     @classmethod
     def read(cls, path: Path) -> RecordingFile:
-        """What `write` has written."""
         return codec.from_json(cls, json.loads(path.read_text()))
 
 
-def copier(spark: Any, brokers: Brokers, *, topic: str, files: int) -> Any:
+def copier(spark: Any, brokers: Brokers, *, topic: str) -> Any:
     """What copies a range of offsets into a folder that is not there yet."""
 
     def copy(starts: Ends, ends: Ends, target: Path) -> None:
@@ -59,7 +55,7 @@ def copier(spark: Any, brokers: Brokers, *, topic: str, files: int) -> Any:
         for option, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
             spelt = {str(part): offset for part, offset in offsets.items()}
             reader = reader.option(option, json.dumps({topic: spelt}))
-        reader.load().select(*COLUMNS).coalesce(files).write.parquet(str(target.resolve()))
+        reader.load().select(*COLUMNS).coalesce(FILES).write.parquet(str(target.resolve()))
 
     return copy
 
@@ -77,20 +73,20 @@ def session(name: str, conf: Mapping[str, str]) -> Any:
 
 
 def say(text: str) -> None:
-    """Into the log."""
+    """Write a line into the log."""
     sys.stderr.write(f"headroom: {text}\n")
     sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> int:
-    """Record what the orders say."""
+    """Record what the file says."""
     orders = RecordingFile.read(Path(arguments[0]))
     request = orders.request
     try:
         offsets = LogOffsets(orders.brokers, topic=request.topic)
         offsets.ends()  # before the seconds that a session takes
         spark = session(f"recording-{request.topic}", orders.conf)
-        copy = copier(spark, orders.brokers, topic=request.topic, files=orders.files)
+        copy = copier(spark, orders.brokers, topic=request.topic)
         recorded = Recorder(request, offsets=offsets, copy=copy, say=say).run()
     except HeadroomError as error:
         say(str(error))

@@ -61,7 +61,6 @@ class Slice:
     """Offsets that retention had deleted before they were read."""
 
     def files(self, folder: Path) -> tuple[Path, ...]:
-        """Where its records are."""
         return tuple(data_folder(folder, self.number) / name for name in self.names)
 
 
@@ -82,12 +81,10 @@ class Recorded:
 
     @staticmethod
     def is_one(folder: Path) -> bool:
-        """Whether this folder is a recording."""
         return (folder / "recording.json").is_file()
 
     @classmethod
     def read(cls, folder: Path) -> Recorded:
-        """What is there now."""
         head = read_json(folder / "recording.json")
         if head is None:
             raise Misconfigured(
@@ -133,12 +130,10 @@ class Recorded:
 
     @property
     def records(self) -> int:
-        """How many have been recorded."""
         return sum(piece.records for piece in self.slices)
 
     @property
     def bytes(self) -> int:
-        """What they take on the disk."""
         return sum(piece.bytes for piece in self.slices)
 
     @property
@@ -148,7 +143,6 @@ class Recorded:
 
     @property
     def partitions(self) -> int:
-        """Of the topic."""
         return len(self.ends)
 
     @property
@@ -227,7 +221,7 @@ def _whole(data: Mapping[str, Any]) -> dict[int, int]:
 
 
 def as_times(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Microseconds; whole numbers are epoch milliseconds, as Kafka has them."""
+    """Timestamps in microseconds; whole numbers are epoch milliseconds, as Kafka has them."""
     import pyarrow as pa
 
     zoned = pa.timestamp("us", tz="UTC")

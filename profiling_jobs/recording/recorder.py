@@ -22,18 +22,18 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from models import codec
+from models.arguments import number, whole
 from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
 
 from ..driver.launch_file import write_json
-from .recorded import LOCK, SETTLE_S, Recorded, Slice, data_folder, slice_file
-from .request import Copy, Ends, Offsets, Request
+from .recorded import LOCK, SETTLE_S, Recorded, Slice, as_times, data_folder, slice_file
 
 ATTEMPTS = 5  # of one slice; with the pauses below longer than a broker's restart
 PAUSE_S = 5.0
@@ -41,73 +41,46 @@ SPARE_BYTES = 2**20  # for the entries, which must still fit when the records do
 NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
 
-class Slicing:
-    """Copies slices of one recording."""
+Ends = Mapping[int, int]
+Copy = Callable[[Ends, Ends, Path], None]
 
-    def __init__(
-        self,
-        folder: Path,
-        topic: str,
-        *,
-        copy: Copy,
-        sleep: Callable[[float], None],
-        say: Callable[[str], None],
-    ) -> None:
-        self._folder, self._topic = folder, topic
-        self._copy, self._sleep, self._say = copy, sleep, say
 
-    def copied(self, recorded: Recorded, starts: Ends, ends: Ends, missing: int) -> Slice:
-        """The slice with its files on the disk, not yet entered."""
-        piece = len(recorded.slices)
-        target = data_folder(self._folder, piece)
-        wanted = {part: (starts[part], end) for part, end in ends.items() if end > starts[part]}
-        self._check_room(recorded, sum(end - start for start, end in wanted.values()))
-        for attempt in range(1, ATTEMPTS + 1):
-            if target.exists():
-                shutil.rmtree(target)
-            try:
-                self._copy(
-                    {part: start for part, (start, _) in wanted.items()},
-                    {part: end for part, (_, end) in wanted.items()},
-                    target,
-                )
-                return described(target, piece, starts, ends, missing)
-            except Exception as error:
-                shutil.rmtree(target, ignore_errors=True)
-                if is_full(error):
-                    raise self.no_room(recorded) from error
-                if attempt == ATTEMPTS or isinstance(error, (Misconfigured, Unsafe)):
-                    raise NotReady(f"{in_words(error)}; {self.so_far(recorded)}") from error
-                self._say(f"slice {piece} failed, attempt {attempt} of {ATTEMPTS}: {in_words(error)}")
-                self._sleep(PAUSE_S)
-        raise AssertionError
+class Offsets(Protocol):
+    """Offsets that a recorder needs from the broker."""
 
-    def _check_room(self, recorded: Recorded, records: int) -> None:
-        each = recorded.bytes / recorded.records if recorded.records else 0.0
-        if shutil.disk_usage(self._folder).free < records * each + SPARE_BYTES:
-            raise self.no_room(recorded)
+    def starts(self) -> dict[int, int]: ...
+    def ends(self) -> dict[int, int]: ...
+    def at(self, at_s: float) -> dict[int, int]: ...
 
-    def no_room(self, recorded: Recorded | None) -> NotReady:
-        """What to raise where the disk is full."""
-        return NotReady(
-            f"there is no room left in {self._folder}: {self.so_far(recorded)} "
-            "Make room, or set a size limit below what is free"
-        )
 
-    def so_far(self, recorded: Recorded | None) -> str:
-        """How much is safe, and how to go on."""
-        if recorded is None or not recorded.slices:
-            return "nothing was recorded yet; run it again to begin."
-        last = max(recorded.arrivals, default=0)
-        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last))
-        return (
-            f"{recorded.records:,} records of {self._topic} until {until} "
-            f"({recorded.bytes / 1e6:,.1f} MB) are kept; run it again to go on from there."
-        )
+@dataclass(frozen=True)
+class Request:
+    """What is to be recorded."""
+
+    topic: str
+    folder: Path
+    duration_s: float
+    from_s: float | None = None
+    """Epoch seconds; None: from the next whole second on."""
+    max_bytes: int | None = None
+    """Of the files on the disk."""
+    heads: Ends | None = None
+    """Partition -> where it ended when the recording was ordered; None: not known.
+
+    Topics are recorded one after the other. What retention has deleted of a later one by its turn would else
+    look like silence.
+    """
+
+    def __post_init__(self) -> None:
+        number("duration_s", self.duration_s, at_least=1.0, at_most=31 * 86_400.0)
+        if self.from_s is not None:
+            number("from_s", self.from_s, at_least=0.0)
+        if self.max_bytes is not None:
+            whole("max_bytes", self.max_bytes)
 
 
 def portion(spans: Mapping[int, tuple[int, int]], *, most: int) -> dict[int, int]:
-    """How far to go in each partition to copy at most so many: all the same share of their way."""
+    """End offsets of a slice of at most so many records: each partition goes the same share of its way."""
     total = sum(end - start for start, end in spans.values())
     if total <= most:
         return {part: end for part, (_, end) in spans.items()}
@@ -121,8 +94,6 @@ def portion(spans: Mapping[int, tuple[int, int]], *, most: int) -> dict[int, int
 def described(target: Path, piece: int, starts: Ends, ends: Ends, missing: int) -> Slice:
     """What the files of a slice hold, once they are durable."""
     import pyarrow.parquet as pq
-
-    from .recorded import as_times
 
     files = sorted(target.glob("*.parquet"))
     records = size = plain = 0
@@ -204,7 +175,7 @@ class Recorder:
         self._request = request
         self._folder = request.folder
         self._offsets = offsets
-        self._slicing = Slicing(request.folder, request.topic, copy=copy, sleep=sleep, say=say)
+        self._copy = copy
         self._now_s = now_s
         self._sleep = sleep
         self._say = say
@@ -228,16 +199,15 @@ class Recorder:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise self._slicing.no_room(recorded) from error
+            raise self._no_room(recorded) from error
 
     def _begin(self) -> Recorded:
         if not Recorded.is_one(self._folder):
-            from_s = self._request.from_s
-            if from_s is None:
-                from_s = float(math.ceil(self._now_s()))
-            heads = self._request.heads
-            if heads is None and self._now_s() <= from_s:
+            heads, from_s = self._request.heads, self._request.from_s
+            if heads is None and (from_s is None or self._now_s() <= from_s):
                 heads = self._offsets.ends()
+            if from_s is None:  # after the broker's answer, before which nothing counts
+                from_s = float(math.ceil(self._now_s()))
             self._sleep(max(0.0, from_s + SETTLE_S - self._now_s()))
             for name in ("slices", "data"):
                 (self._folder / name).mkdir(exist_ok=True)
@@ -282,9 +252,13 @@ class Recorder:
         if recorded.ended:
             return recorded
         now_s, position = self._now_s(), recorded.ends
-        at, head, there = self._patiently(recorded, lambda: self._asked(recorded.until_s))
+
+        def offsets() -> tuple[Ends, Ends, Ends]:
+            return self._offsets.at(recorded.until_s), self._offsets.ends(), self._offsets.starts()
+
+        at, head, there = self._patiently(recorded, offsets, "asking the broker", NotReady)
         over = now_s >= recorded.until_s + SETTLE_S
-        if now_s < recorded.until_s:
+        if self._now_s() < recorded.until_s:  # asked after the answer: all of it arrived before
             self._in_time = head
         elif over and self._at_end is None:
             self._at_end = head
@@ -312,7 +286,7 @@ class Recorder:
             return self._end(recorded, "size limit")
         self._last_slice_s = now_s
         ends = portion({part: (starts[part], max(starts[part], goal[part])) for part in goal}, most=allowed)
-        piece = self._slicing.copied(recorded, starts, ends, missing)
+        piece = self._copied(recorded, starts, ends, missing)
         limit = self._request.max_bytes
         if limit is not None and recorded.bytes + piece.bytes > limit:
             shutil.rmtree(data_folder(self._folder, piece.number))
@@ -323,21 +297,63 @@ class Recorder:
         write_json(slice_file(self._folder, piece.number), codec.to_json(piece))
         return replace(recorded, slices=(*recorded.slices, piece))
 
-    def _asked(self, until_s: float) -> tuple[Ends, Ends, Ends]:
-        goal = self._offsets.at(until_s)
-        return goal, self._offsets.ends(), self._offsets.starts()
+    def _copied(self, recorded: Recorded, starts: Ends, ends: Ends, missing: int) -> Slice:
+        """The next slice with its files on the disk, not yet entered."""
+        piece = len(recorded.slices)
+        target = data_folder(self._folder, piece)
+        wanted = {part: (starts[part], end) for part, end in ends.items() if end > starts[part]}
+        each = recorded.bytes / recorded.records if recorded.records else 0.0
+        needed = each * sum(end - start for start, end in wanted.values()) + SPARE_BYTES
+        if shutil.disk_usage(self._folder).free < needed:
+            raise self._no_room(recorded)
 
-    def _patiently(self, recorded: Recorded, question: Callable[[], Answer]) -> Answer:
-        for _ in range(1, ATTEMPTS):
+        def copy() -> Slice:
+            if target.exists():
+                shutil.rmtree(target)
             try:
-                return question()
-            except NotReady as error:
-                self._say(in_words(error))
+                self._copy(
+                    {part: start for part, (start, _) in wanted.items()},
+                    {part: end for part, (_, end) in wanted.items()},
+                    target,
+                )
+                return described(target, piece, starts, ends, missing)
+            except Exception:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
+
+        return self._patiently(recorded, copy, f"slice {piece}", Exception)
+
+    def _patiently(
+        self, recorded: Recorded, work: Callable[[], Answer], what: str, caught: type[Exception]
+    ) -> Answer:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return work()
+            except caught as error:
+                if is_full(error):
+                    raise self._no_room(recorded) from error
+                if attempt == ATTEMPTS or isinstance(error, (Misconfigured, Unsafe)):
+                    raise NotReady(f"{in_words(error)}; {self._so_far(recorded)}") from error
+                self._say(f"{what} failed, attempt {attempt} of {ATTEMPTS}: {in_words(error)}")
                 self._sleep(PAUSE_S)
-        try:
-            return question()
-        except NotReady as error:
-            raise NotReady(f"{in_words(error)}; {self._slicing.so_far(recorded)}") from error
+        raise AssertionError
+
+    def _no_room(self, recorded: Recorded | None) -> NotReady:
+        return NotReady(
+            f"there is no room left in {self._folder}: {self._so_far(recorded)} "
+            "Make room, or set a size limit below what is free"
+        )
+
+    def _so_far(self, recorded: Recorded | None) -> str:
+        """How much is safe, and how to go on."""
+        if recorded is None or not recorded.slices:
+            return "nothing was recorded yet; run it again to begin."
+        last = max(recorded.arrivals, default=0)
+        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last))
+        return (
+            f"{recorded.records:,} records of {self._request.topic} until {until} "
+            f"({recorded.bytes / 1e6:,.1f} MB) are kept; run it again to go on from there."
+        )
 
     def _most(self, recorded: Recorded) -> int:
         if not recorded.records:

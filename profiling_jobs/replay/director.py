@@ -58,14 +58,12 @@ class Director(threading.Thread):
                 os._exit(1)
 
     def finish(self) -> None:
-        """The last report."""
         self._over.set()
         self.join(timeout=10.0)
         if self._start_s:
             self.report()
 
     def report(self) -> None:
-        """What is there now, beside what should be."""
         began_s, head = time.time(), None
         with suppress(NotReady):
             head = sum(end - self._base.get(part, 0) for part, end in self._offsets.ends().items())

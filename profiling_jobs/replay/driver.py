@@ -53,18 +53,32 @@ def prepared(replay: Replay, partitions: int) -> Work:
             for records in Tape(source).take(np.arange(min(source.records, event_time.SAMPLE))):
                 shift.check(records.batch.column("value"))
                 break
-    kept = replay.keep_partitions
-    if kept is None:
-        kept = source.partitions == partitions
-    elif kept and "partition" not in source.columns:
-        raise Misconfigured("keep_partitions", f"{replay.source} has no column `partition`")
-    if kept and source.partitions is not None and source.partitions > partitions:
-        raise Misconfigured(
-            "keep_partitions",
-            f"{replay.topic} has {partitions} partitions, {source.partitions} were recorded",
-        )
-    dropped = set() if kept else {"partition"}
+    # A record goes to the partition that it came from where there are as many of them.
+    dropped = set() if source.partitions == partitions else {"partition"}
     return Work(replay, source, tuple(name for name in WANTED if name in source.columns - dropped))
+
+
+class WithoutPandas:
+    """A finder of modules for which pandas is not installed.
+
+    `pyarrow.array` imports it only to see whether it was given a series, and it takes 30 MB.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+
+def in_a_task(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The work as a function, as Spark wants it, to be called in the process of a task."""
+
+    def records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if ":" not in (work.replay.event_time or ""):  # a function of the user's own may need pandas
+            sys.meta_path.insert(0, WithoutPandas)
+        return work(batches)
+
+    return records
 
 
 def send(spark: Any, work: Work, offsets: LogOffsets) -> None:
@@ -74,22 +88,13 @@ def send(spark: Any, work: Work, offsets: LogOffsets) -> None:
     try:
         tasks = work.replay.tasks
         spelt = ", ".join(SPARK_TYPES[name] for name in work.columns)
-        frame = spark.range(0, tasks, 1, tasks).mapInArrow(mapped(work), spelt)
+        frame = spark.range(0, tasks, 1, tasks).mapInArrow(in_a_task(work), spelt)
         writer = frame.write.format("kafka").options(**work.replay.brokers.spark()).options(**SINK)
         if "headers" in work.columns:
             writer = writer.option("includeHeaders", "true")
         writer.option("topic", work.replay.topic).save()
     finally:
         director.finish()
-
-
-def mapped(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """As a function: Spark wants one."""
-
-    def slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from work(batches)
-
-    return slices
 
 
 def conf(replay: Replay) -> dict[str, str]:
@@ -127,8 +132,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Not as __main__: what the tasks unpickle must be found under its own name.
-
     code = main(sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)  # threads that Spark has left behind

@@ -53,7 +53,6 @@ class JsonField:
             )
 
     def __call__(self, values: pa.Array, by_ms: Whole) -> pa.Array:
-        """The values with their event times moved."""
         if not pa.types.is_binary(values.type) or values.null_count:
             values = pa.array(values.to_pylist(), pa.binary())
         elif values.offset:  # a buffer of its own, which begins with the first of them
@@ -69,7 +68,6 @@ class JsonField:
         return pa.array(texts, pa.binary())
 
     def check(self, values: pa.Array) -> None:
-        """Whether the records have this field at all."""
         sample = values.slice(0, SAMPLE).to_pylist()
         if sample and not any(self._holder(_loaded(text)) for text in sample):
             raise Misconfigured(

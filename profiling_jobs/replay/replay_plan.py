@@ -26,7 +26,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -55,32 +54,25 @@ class Pace:
 
     task: int = 0
     tasks: int = 1
-    slice_us: int = SLICE_US
-    catch_up: float = CATCH_UP
-    patience_us: int = PATIENCE_US
 
     def __post_init__(self) -> None:
         if not 0 <= self.task < self.tasks:
             raise Misuse("task", f"must lie within 0 and {self.tasks - 1}, got {self.task}")
-        if not 1000 <= self.slice_us <= 100_000:
-            raise Misuse("slice_us", f"must lie within 1 and 100 ms, got {self.slice_us / 1000:g}")
-        if self.catch_up <= 1.0:
-            raise Misuse("catch_up", "must be above 1, or a late source never catches up")
 
     def falls_due_us(self, number: int) -> int:
         """When the slice leaves, if all goes well."""
-        return (number + 1) * self.slice_us + self.task * self.slice_us // self.tasks
+        return (number + 1) * SLICE_US + self.task * SLICE_US // self.tasks
 
     def leaves_us(self, number: int, *, last_us: int) -> int:
         """When it leaves after the one before has left at `last_us`."""
-        return max(self.falls_due_us(number), last_us + int(self.slice_us / self.catch_up))
+        return max(self.falls_due_us(number), last_us + int(SLICE_US / CATCH_UP))
 
     def resumes(self, number: int, *, now_us: int) -> int:
         """The slice to go on with: this one, or the newest that is due when it is too late for this one."""
         due_us = self.falls_due_us(number)
-        patience_us = max(self.patience_us, FIRST_US - due_us)
+        patience_us = max(PATIENCE_US, FIRST_US - due_us)
         late_us = now_us - due_us
-        return number if late_us <= patience_us else number + late_us // self.slice_us
+        return number if late_us <= patience_us else number + late_us // SLICE_US
 
     def late_us(self, number: int, *, now_us: int) -> int:
         """How late it is for this slice."""
@@ -115,7 +107,6 @@ class Schedule:
 
     @classmethod
     def constant(cls, rate_rps: float, *, duration_s: float) -> Self:
-        """The same rate all the time."""
         return cls.steps([(duration_s, rate_rps)])
 
     @classmethod
@@ -139,7 +130,6 @@ class Schedule:
         return (self._before[place] + rate * (at_us - start)) // UNIT
 
     def mean_rps(self, from_us: int, to_us: int) -> float:
-        """The mean rate that is commanded between two moments."""
         if to_us <= from_us:
             raise Misuse("to_us", "must be after from_us")
         return (self.due(to_us) - self.due(from_us)) * MICROS / (to_us - from_us)
@@ -153,18 +143,15 @@ class Schedule:
         return type(self)((*kept, (at_us, _milli("rate_rps", rate_rps))), self.end_us)
 
     def ended(self, *, at_us: int) -> Self:
-        """The same until `at_us`, and then the end."""
         at_us = min(max(at_us, 0), self.end_us)
         kept = tuple(stretch for stretch in self.stretches if stretch[0] < at_us)
         return type(self)(kept or ((0, 0),), at_us)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The schedule of the replay in this folder, as it stands now."""
         return codec.from_json(cls, json.loads((folder / SCHEDULE).read_text()))
 
     def write(self, folder: Path) -> None:
-        """From now on the schedule of the replay in this folder."""
         write_json(folder / SCHEDULE, codec.to_json(self))
 
     @cached_property
@@ -191,7 +178,6 @@ def _milli(name: str, rate_rps: float) -> int:
 
 LEAD_S = 0.25  # judgement: every task has polled by then, so all change with the same slice
 STALE_S = 3.0  # a broker that is asked every second and has not answered three times
-REACHED_SHARE = 0.99  # as in the verdict on a probe
 
 
 @dataclass(frozen=True)
@@ -207,31 +193,17 @@ class Replay:
     folder: Path = field(metadata=codec.GIVEN)
     tasks: int = 2
     seed: int = 0
-    copies: float | None = None
-    """How often each record appears. None: what keeps a recording's own time at the commanded rate; 1: every
-    record once and in turn, as a source without timestamps has it anyway."""
     event_time: str | None = None
     """The JSON field, or the codec, that is moved to now. None: values stay as they are."""
     event_time_unit: Unit = "ms"
-    keep_partitions: bool | None = None
-    """Into the partition that a record came from. None: where the topics have as many of them."""
-    slice_us: int = SLICE_US
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark's."""
 
     def __post_init__(self) -> None:
         whole("tasks", self.tasks)
         whole("seed", self.seed, at_least=0)
-        if self.copies is not None:
-            number("copies", self.copies, above=0.0, at_most=1e6)
-
-    @property
-    def exact_copies(self) -> Fraction | None:
-        """`copies`, such that positions can be reckoned in whole numbers."""
-        return None if self.copies is None else Fraction(self.copies).limit_denominator(1_000_000)
 
     def write(self) -> Path:
-        """Where the plan is then."""
         path = self.folder / "replay.json"
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, codec.to_json(self))
@@ -240,7 +212,6 @@ class Replay:
 
     @classmethod
     def read(cls, path: Path) -> Replay:
-        """What `write` has written."""
         folder = path.parent
         return codec.from_json(
             cls, json.loads(path.read_text()), schedule=Schedule.read(folder), folder=folder
@@ -253,15 +224,6 @@ class Achieved:
 
     achieved_rps: float | Unknown
     commanded_rps: float
-    given_up: int = 0
-    """Records that were so late, up to the end of this time, that they were never sent."""
-
-    @property
-    def reached(self) -> bool | Unknown:
-        """Whether the source reached its rate; if not, a probe says nothing about the job."""
-        if isinstance(self.achieved_rps, Unknown):
-            return self.achieved_rps
-        return self.achieved_rps >= REACHED_SHARE * self.commanded_rps
 
 
 class Control:
@@ -286,19 +248,18 @@ class Control:
 
     @property
     def schedule(self) -> Schedule:
-        """The rate for every moment, as it stands now."""
         return Schedule.read(self.folder)
 
-    def set_rate(self, rate_rps: float, *, now_s: float | None = None) -> float:
+    def set_rate(self, rate_rps: float) -> float:
         """Another rate from a moment on that is returned (epoch seconds). Before the start: from there on."""
-        at_us = self._soon(now_s)
+        at_us = self._soon()
         self.schedule.changed(rate_rps, at_us=at_us).write(self.folder)
         return (self.started_s or time.time()) + at_us / MICROS
 
-    def finish(self, *, now_s: float | None = None) -> None:
+    def finish(self) -> None:
         """Let it end by itself, with the records that are due by now."""
         schedule = self.schedule
-        schedule.ended(at_us=min(self._soon(now_s), schedule.end_us)).write(self.folder)
+        schedule.ended(at_us=min(self._soon(), schedule.end_us)).write(self.folder)
 
     def achieved(self, from_s: float, to_s: float) -> Achieved:
         """What was sent between two moments (epoch seconds), from the broker's end offsets."""
@@ -307,19 +268,16 @@ class Control:
             return Achieved(Unknown("the source has not started yet"), 0.0)
         begin_us, end_us = micros(from_s - started_s), micros(to_s - started_s)
         commanded = self.schedule.mean_rps(begin_us, end_us)
-        reports = self.reports()
         # Reckoned from the beginning of the schedule, when nothing had been sent.
-        known = [(one["at_s"], one["head"]) for one in reports if one["head"] is not None]
-        given_up = max((one["given_up"] for one in reports if one["at_s"] <= to_s + 1.0), default=0)
+        known = [(one["at_s"], one["head"]) for one in self.reports() if one["head"] is not None]
         heads = [_interpolated(known, at_s) for at_s in (from_s, to_s)]
         for head in heads:
             if isinstance(head, Unknown):
-                return Achieved(head, commanded, given_up)
+                return Achieved(head, commanded)
         before, after = (float(head) for head in heads if not isinstance(head, Unknown))
-        return Achieved((after - before) / (to_s - from_s), commanded, given_up)
+        return Achieved((after - before) / (to_s - from_s), commanded)
 
     def reports(self) -> tuple[Mapping[str, Any], ...]:
-        """Its reports, one a second."""
         path = self.folder / "achieved.jsonl"
         if path.exists():
             with path.open("rb") as file:
@@ -330,11 +288,11 @@ class Control:
             self._reports += [json.loads(line) for line in complete.splitlines()]
         return tuple(self._reports)
 
-    def _soon(self, now_s: float | None) -> int:
+    def _soon(self) -> int:
         started_s = self.started_s
         if started_s is None:
             return 0
-        return max(0, micros((time.time() if now_s is None else now_s) - started_s + LEAD_S))
+        return max(0, micros(time.time() - started_s + LEAD_S))
 
 
 Mark = Literal["finished", "refused", "threw"]

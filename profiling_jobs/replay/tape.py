@@ -19,9 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ..recording.recorded import as_times
-from .sources import Block, Source
-
-Whole = NDArray[np.int64]
+from .sources import Block, Source, Whole
 
 CACHED_BYTES = 24 * 2**20  # judgement: 200 000 records of 100 bytes; reading more again costs 0.3 µs a record
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

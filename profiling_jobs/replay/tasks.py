@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from ..driver.launch_file import read_json
 from . import event_time
-from .replay_plan import MICROS, SCHEDULE, Pace, Replay, Schedule
-from .resampling import draw
-from .sources import Source
+from .replay_plan import MICROS, SCHEDULE, SLICE_US, Pace, Replay, Schedule
+from .sources import Source, draw
 from .tape import Records, Tape
 
 REPORT_US = MICROS
@@ -47,7 +46,7 @@ class Task:
 
     def __init__(self, work: Work, number: int) -> None:
         self._work, self._number, self._folder = work, number, work.replay.folder
-        self._pace = Pace(task=number, tasks=work.replay.tasks, slice_us=work.replay.slice_us)
+        self._pace = Pace(task=number, tasks=work.replay.tasks)
         self._tape = Tape(work.source, task=number, tasks=work.replay.tasks)
         name, unit = work.replay.event_time, work.replay.event_time_unit
         self._shift = event_time.shift_by(name, unit=unit) if name else None
@@ -56,12 +55,11 @@ class Task:
         self._told_us = 0
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """What is due, when it is due, until the schedule is over."""
         for _ in self._tape.take(np.zeros(1, dtype=np.int64)):  # have something in memory before it begins
             pass
         start_us = self._start_us()
-        slice_us, number, last_us = self._pace.slice_us, 0, 0
-        while number * slice_us < (schedule := self._schedule_file.read()).end_us:
+        number, last_us = 0, 0
+        while number * SLICE_US < (schedule := self._schedule_file.read()).end_us:
             now_us = time.time_ns() // 1000 - start_us
             leaves_us = self._pace.leaves_us(number, last_us=last_us)
             if now_us < leaves_us:
@@ -70,7 +68,7 @@ class Task:
                 continue  # the schedule may have changed meanwhile
             goes_on = self._pace.resumes(number, now_us=now_us)
             if goes_on > number:
-                self._given_up += schedule.due(goes_on * slice_us) - schedule.due(number * slice_us)
+                self._given_up += schedule.due(goes_on * SLICE_US) - schedule.due(number * SLICE_US)
                 number = goes_on
             yield from self._slice(schedule, number, start_us)
             number, last_us = number + 1, now_us
@@ -78,15 +76,15 @@ class Task:
         self._tell(sys.maxsize, number)
 
     def _slice(self, schedule: Schedule, number: int, start_us: int) -> Iterator[pa.RecordBatch]:
-        begin_us, end_us = number * self._pace.slice_us, (number + 1) * self._pace.slice_us
+        begin_us, end_us = number * SLICE_US, (number + 1) * SLICE_US
         before, due = schedule.due(begin_us), schedule.due(end_us)
         if due == before:
             return
-        source, copies = self._work.source, self._work.replay.exact_copies
-        position = source.position(begin_us, before, copies=copies)
+        source = self._work.source
+        position = source.position(begin_us, before)
         chosen = draw(
             position=position,
-            advance=source.position(end_us, due, copies=copies) - position,
+            advance=source.position(end_us, due) - position,
             count=due - before,
             seed=self._work.replay.seed,
             number=number,
@@ -133,7 +131,6 @@ class ScheduleFile:
         self._schedule = Schedule.constant(0, duration_s=1)
 
     def read(self) -> Schedule:
-        """For each slice."""
         stat = self._path.stat()
         if (stat.st_ino, stat.st_mtime_ns) != self._seen:
             self._seen = stat.st_ino, stat.st_mtime_ns

@@ -20,7 +20,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from models.optimise.engine import BatchEngine
+from models.optimise.question import BatchEngine
 from models.quantities import Interval, Misuse, Unknown
 
 FEWEST = 6  # judgement
@@ -61,24 +61,6 @@ def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
     return Cost(max(0.0, float(overhead)), 1.0 / float(slope))
 
 
-def overhead_now_s(
-    batch_s: float, *, rate_rps: float, sustained_rps: float, limit_records: float
-) -> float | Unknown:
-    """The overhead of a batch, from how long batches take back to back at this rate.
-
-    A batch of d seconds has f·d records, so that d = o + f·d/T; with 1/T = 1/T' - o/N
-
-        o = d (1 - f/T') / (1 - f·d/N)
-    """
-    left = 1.0 - rate_rps * batch_s / limit_records
-    if batch_s <= 0.0 or left <= 0.0 or rate_rps >= sustained_rps:
-        return Unknown(
-            f"batches of {batch_s:.1f} s at {rate_rps:,.0f} records/s are full or do not keep up: their "
-            "overhead does not show"
-        )
-    return batch_s * (1.0 - rate_rps / sustained_rps) / left
-
-
 def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records: float) -> float | Unknown:
     """T, from the rate T' that full batches sustain: 1/T = 1/T' - o/N."""
     if math.isinf(limit_records):
@@ -112,6 +94,9 @@ class EngineInputs:
             raise Misuse("overhead_s", "must not be empty: profile the job")
         self.engine()  # the engine knows what it accepts
 
+    def overhead_at(self, scale_out: int) -> float:
+        return self.engine().overhead_at(scale_out)
+
     def engine(self, *, limit_records: float | None = None, trigger_s: float | None = None) -> BatchEngine:
         """The engine as the job runs now, where its settings have changed since."""
         return BatchEngine(
@@ -133,7 +118,7 @@ class BareCapacity:
         found = self.sustained.predict(scale_out)
         if isinstance(found, Unknown):
             return found
-        overhead_s = self.inputs.engine().overhead_at(scale_out)
+        overhead_s = self.inputs.overhead_at(scale_out)
         low, mid, high = (
             bare_capacity_rps(rate, overhead_s=overhead_s, limit_records=self.inputs.limit_records)
             for rate in (found.low, found.mid, found.high)

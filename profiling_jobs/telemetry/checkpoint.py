@@ -13,9 +13,11 @@ the slowest of them has done, partition by partition.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from models.quantities import Unknown
 BATCH = re.compile(r"\d+")  # Spark's own drafts are .N.uuid.tmp, Hadoop's checksums .N.crc
 VERSIONS = ("v1", "v2")
 KEPT = 100  # spark.sql.streaming.minBatchesToRetain: older batches leave the folder
+LARGEST = 16_000_000  # judgement: 100,000 partitions take 2 MB
 BROKEN = 3  # judgement: a crash or a full disk cuts off one file, more is another fault
 NO_COMMIT = Unknown("no batch is committed yet: wait for the first one")
 SEVERAL = Unknown("the script has several queries, and each numbers its own batches")
@@ -36,7 +39,7 @@ SEVERAL = Unknown("the script has several queries, and each numbers its own batc
 
 @dataclass(frozen=True)
 class Position:
-    """Where a query stands."""
+    """Position of a query."""
 
     query: str | Unknown
     """Its id in the checkpoint's `metadata`: another id is another query. Of several all ids."""
@@ -61,7 +64,6 @@ class Checkpoint:
         self._parts: dict[Path, Checkpoint] = {}
 
     def position(self) -> Position | Unknown:
-        """Where the query stands now."""
         if self._folder is None:
             return Unknown(
                 f"job.{self._job}.checkpoint: {self.location} cannot be read from here; only what the job "
@@ -174,6 +176,12 @@ def _parts(folder: Path) -> tuple[Path, ...]:
     )
 
 
+def commit_folders(location: str) -> tuple[Path, ...]:
+    """Where its queries note every batch that is done; none for an object store."""
+    folder = on_disk(location)
+    return () if folder is None else tuple(part / "commits" for part in _parts(folder) or (folder,))
+
+
 def newest_topics(folder: Path) -> frozenset[str]:
     """The Kafka topics that a query reads, by the newest of its offsets that are whole."""
     for batch in reversed(_numbers(folder / "offsets")[-BROKEN:]):
@@ -203,7 +211,7 @@ class _Unreadable(Exception):
 
 def _lines(path: Path, *, fewest: int = 2) -> list[str]:
     """The lines of one of the checkpoint's files, its version checked."""
-    text = path.read_bytes().lstrip(b"\0").decode(errors="replace")  # `sources/S/0` begins with a zero byte
+    text = read_regular(path).lstrip(b"\0").decode(errors="replace")  # `sources/S/0` begins with a zero byte
     lines = text.rstrip("\n").split("\n")
     if len(lines) < fewest:
         raise _Unreadable(f"{path} is cut off; it is written again with the next batch")
@@ -211,7 +219,7 @@ def _lines(path: Path, *, fewest: int = 2) -> list[str]:
         raise _Unreadable(f"{path} has format {lines[0][:20]!r}; only {' and '.join(VERSIONS)} are known")
     try:
         json.loads(lines[1] or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _Unreadable(f"{path} is cut off; it is written again with the next batch") from None
     return [lines[0].strip(), *lines[1:]]
 
@@ -220,7 +228,7 @@ def _kafka(line: str, path: Path) -> Offsets:
     """{"topic": {"0": 12}} of a Kafka source; empty for any other kind of source."""
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _Unreadable(f"{path} is cut off; it is written again with the next batch") from None
     try:
         return {
@@ -249,9 +257,29 @@ def _initial(folder: Path, source: int) -> Offsets:
 
 def _query(folder: Path) -> str | Unknown:
     try:
-        return str(json.loads((folder / "metadata").read_bytes())["id"])
+        return query_id(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return Unknown(f"{folder / 'metadata'} does not name the query")
+
+
+def query_id(folder: Path) -> str:
+    """The query that a checkpoint belongs to; OSError, ValueError, KeyError or TypeError without."""
+    try:
+        return str(json.loads(read_regular(folder / "metadata"))["id"])
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def read_regular(path: Path) -> bytes:
+    """A file's bytes. Others may write into a checkpoint: a pipe there would be waited for without end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        found = file.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST:,} bytes", str(path))
+    return found
 
 
 def _numbers(folder: Path) -> list[int]:

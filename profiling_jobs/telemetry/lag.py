@@ -11,10 +11,10 @@ the one before, or below what is committed, is a topic that was deleted and made
 read first and the ends afterwards, or a quick job appears to be ahead of its input.
 
 The checkpoint is read in every round, the consumer group `headroom.JOB` every few seconds, or in every round
-where the checkpoint cannot be read. The newer of the two counts, with two exceptions. When the checkpoint
-begins anew or goes back, the group still has the offsets of before: it is read at once, and ignored until it
-moves. And a group that is ahead of a readable checkpoint may be left from an earlier life of the job: it has
-to move once first.
+where the checkpoint cannot be read. Only there the offsets of the group count, as all who may write to the
+brokers may move them, and with two exceptions. When the checkpoint has begun anew or gone back, the group
+still has the offsets of before: it is read at once, and ignored until it moves. And a group that was ahead of
+a readable checkpoint may be left from an earlier life of the job: it has to move once first.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ from .checkpoint import Checkpoint, Position
 Source = Literal["checkpoint", "group", "neither"]
 
 
-def newer(checkpoint: Offsets | Unknown, group: Offsets | Unknown) -> tuple[Offsets | Unknown, Source]:
-    """The offsets of the one that is further, and which it is.
-
-    The group counts as newer when it is ahead somewhere and behind nowhere. Otherwise it is the checkpoint:
-    a job that restarts goes on from there.
-    """
-    if isinstance(checkpoint, Unknown):
-        if isinstance(group, Unknown) or not group:
-            why = group.reason if isinstance(group, Unknown) else "the consumer group has committed nothing"
-            return Unknown(f"{checkpoint.reason}; and {why}"), "neither"
-        return group, "group"
-    if isinstance(group, Unknown) or not group:
+def believed(checkpoint: Offsets | Unknown, group: Offsets | Unknown) -> tuple[Offsets | Unknown, Source]:
+    """The offsets of the checkpoint, of the group where it cannot be read, and which they are."""
+    if not isinstance(checkpoint, Unknown):
         return checkpoint, "checkpoint"
+    if isinstance(group, Unknown) or not group:
+        why = group.reason if isinstance(group, Unknown) else "the consumer group has committed nothing"
+        return Unknown(f"{checkpoint.reason}; and {why}"), "neither"
+    return group, "group"
+
+
+def _ahead(group: Offsets | Unknown, checkpoint: Offsets) -> bool:
+    """Whether the group is further somewhere, and behind nowhere."""
+    if isinstance(group, Unknown) or not group:
+        return False
     shared = checkpoint.keys() & group.keys()
-    behind = any(group[p] < checkpoint[p] for p in shared) or checkpoint.keys() - group.keys()
-    ahead = any(group[p] > checkpoint[p] for p in shared) or group.keys() - checkpoint.keys()
-    return (group, "group") if ahead and not behind else (checkpoint, "checkpoint")
+    if any(group[p] < checkpoint[p] for p in shared) or checkpoint.keys() - group.keys():
+        return False
+    return any(group[p] > checkpoint[p] for p in shared) or bool(group.keys() - checkpoint.keys())
 
 
 def lag(head: Offsets, committed: Offsets | Unknown, log_start: Offsets) -> int | Unknown:
-    """Records that wait. Valid while the driver is dead."""
+    """Records that have arrived and are not committed. Valid while the driver is dead."""
     if isinstance(committed, Unknown):
         return committed
     recreated = beyond(head, committed)
@@ -107,18 +108,18 @@ STALE = Unknown(
 
 @dataclass(frozen=True)
 class Stand:
-    """How far a job is."""
+    """Position of a job."""
 
     position: Position | Unknown
     """By its checkpoint."""
     ends: Offsets | Unknown
-    """By whichever of checkpoint and group is believed."""
+    """By the checkpoint; by the group where it cannot be read."""
     source: Source
     last_commit_at_s: float | Unknown
 
 
 class Standing:
-    """What is remembered of one job between two looks at it."""
+    """Position of one job, followed from reading to reading."""
 
     def __init__(self, plan: Query) -> None:
         self.plan = plan
@@ -135,7 +136,7 @@ class Standing:
         """The next offsets of the group that can be read are those of before."""
 
     def look(self, broker: Broker, *, now_s: float) -> tuple[Stand, tuple[Commit, ...]]:
-        """How far it is, and every batch committed since the look before; none at the first look."""
+        """Position, and every batch committed since the reading before; none at the first one."""
         position = self._checkpoint.position()
         if not isinstance(position, Unknown):
             if isinstance(position.committed_at_s, Unknown) or _went_back(self._known, position):
@@ -144,14 +145,18 @@ class Standing:
         group = self._ask_group(broker, now_s, needed=isinstance(position, Unknown) or self._to_distrust)
         if self._to_distrust and not isinstance(group, Unknown):
             self._distrusted, self._to_distrust = group, False
-        elif isinstance(self._group_moved_s, Unknown) and _is_ahead(group, position):
+        elif (
+            isinstance(self._group_moved_s, Unknown)
+            and not isinstance(position, Unknown)
+            and _ahead(group, position.ends)
+        ):
             self._distrusted = group
         if group == self._distrusted:
             group = STALE
         if isinstance(position, Unknown):
-            stand = Stand(position, *newer(position, group), self._group_moved_s)
+            stand = Stand(position, *believed(position, group), self._group_moved_s)
         else:
-            stand = Stand(position, *newer(position.ends, group), position.committed_at_s)
+            stand = Stand(position, *believed(position.ends, group), position.committed_at_s)
         commits = self._commits(stand, now_s)
         self._before = stand
         return stand, commits
@@ -180,11 +185,9 @@ class Standing:
         was, now = self._before.position, stand.position
         if isinstance(now, Unknown):
             moved = not isinstance(self._before.ends, Unknown) and self._before.ends != stand.ends
-            return (
-                (Commit(NOT_NAMED, now_s, stand.ends),)
-                if moved and not isinstance(stand.ends, Unknown)
-                else ()
-            )
+            if not moved or isinstance(stand.ends, Unknown):
+                return ()
+            return (Commit(NOT_NAMED, now_s, stand.ends),)
         if isinstance(was, Unknown) or isinstance(now.committed_at_s, Unknown):
             return ()
         if isinstance(now.batch, Unknown):  # several queries: they have moved on together, or not
@@ -194,11 +197,6 @@ class Standing:
         # The same batch with another time was rolled back and run again in between.
         again = now.batch == was.batch and now.committed_at_s != was.committed_at_s
         return self._checkpoint.commits(after=now.batch - 1, until=now.batch) if again else ()
-
-
-def _is_ahead(group: Offsets | Unknown, position: Position | Unknown) -> bool:
-    """Whether the group is further than a checkpoint that can be read."""
-    return not isinstance(position, Unknown) and newer(position.ends, group)[1] == "group"
 
 
 def _went_back(before: Position | Unknown, now: Position) -> bool:

@@ -1,12 +1,12 @@
 """Latency of records, from their arrival at the broker to the commit of their batch.
 
-Over all records committed in the last two minutes: p50, p95 (`latency_ms`), p99 of commit time − arrival
-time. The ends of each partition, read every second or so, say when an offset arrived: a record between two
-readings arrived between their times, and by the same share of the way. So, between two readings,
+Over all records committed in the last two minutes: the 95th percentile of commit time − arrival time. The
+ends of each partition, read every second or so, say when an offset arrived: a record between two readings
+arrived between their times, and by the same share of the way. So, between two readings,
 
     latency of the records [a, b) of a partition  ~  uniform on [commit − t(b), commit − t(a)]
 
-and the percentiles are those of the mixture, each stretch weighted by its records. What arrived before the
+and the percentile is that of the mixture, each stretch weighted by its records. What arrived before the
 first reading has waited for an unknown time: a batch with such a record is left out as a whole, or only its
 quick records would count. Records that are committed once more after a rollback are not counted again.
 """
@@ -25,20 +25,9 @@ from models.ports import Commit, Offsets, Partition
 from models.quantities import Unknown
 
 WINDOW_S = 120.0  # agreed: two minutes
-KEPT_S = 1800.0  # judgement: with half an hour of lag percentiles say nothing
+KEPT_S = 1800.0  # judgement: with half an hour of lag a percentile says nothing
 WIDEST_STEP_S = 10.0  # judgement: beyond it, "steady within a step" is a guess
 MOST_UNSURE = 0.05  # judgement: the share of records that may lie in wider steps
-
-
-@dataclass(frozen=True)
-class Percentiles:
-    """The latency of the records of one window."""
-
-    p50_ms: float | Unknown
-    p95_ms: float | Unknown
-    p99_ms: float | Unknown
-    records: int
-    """How many were committed in the window."""
 
 
 @dataclass
@@ -60,7 +49,6 @@ class _Arrivals:
             self.ends.append(end)
 
     def skip(self, start: int) -> None:
-        """Drop what lies before it."""
         if self.done >= 0:
             self.done = max(self.done, start)
 
@@ -136,28 +124,25 @@ class LatencyWindow:
         while self._done and self._done[0][0] < at_s - self._window_s:
             self._done.popleft()
 
-    def percentiles(self) -> Percentiles:
-        """p50, p95 and p99 over the records that were committed in the window that ends now."""
+    def p95_ms(self) -> float | Unknown:
+        """Over the records that were committed in the window that ends now."""
         rows = np.concatenate([np.empty((0, 4)), *(rows for _, rows in self._done)])
         records = int(rows[:, 2].sum())
         if not records and self._since_s is not None and self._left_out_s > self._read_s - self._window_s:
-            return _unknown(
+            return Unknown(
                 "what was committed lately had arrived before the broker's ends were first read, "
                 f"{self._read_s - self._since_s:.0f} s ago, at an unknown time: wait for newer records"
             )
         if not records:
-            return _unknown(f"no record was committed in the last {self._window_s:.0f} s")
+            return Unknown(f"no record was committed in the last {self._window_s:.0f} s")
         unsure = float(rows[rows[:, 3] > WIDEST_STEP_S, 2].sum()) / records
         if unsure > MOST_UNSURE:
             widest = float(rows[:, 3].max())
-            return _unknown(
-                f"the broker's ends were read {widest:.0f} s apart, which does not tell when a "
-                f"record arrived: sample at least every {WIDEST_STEP_S:.0f} s",
-                records,
+            return Unknown(
+                f"the broker's ends were read {widest:.0f} s apart, which does not show when a "
+                f"record arrived: sample at least every {WIDEST_STEP_S:.0f} s"
             )
-        values = _quantiles(rows[:, 0], rows[:, 1], rows[:, 2], np.asarray([0.5, 0.95, 0.99]) * records)
-        p50, p95, p99 = (1000.0 * float(value) for value in values)
-        return Percentiles(p50, p95, p99, records)
+        return 1000.0 * _quantile(rows[:, 0], rows[:, 1], rows[:, 2], 0.95 * records)
 
     def _take(self, commit: Commit) -> None:
         found, unseen = [np.empty((0, 4))], 0
@@ -177,8 +162,8 @@ class LatencyWindow:
             self._done.append((commit.at_s, rows))
 
 
-def _quantiles(low: Array, high: Array, weight: Array, wanted: Array) -> Array:
-    """Where the mixture of uniforms [low, high] has gathered the wanted weights.
+def _quantile(low: Array, high: Array, weight: Array, wanted: float) -> float:
+    """Where the mixture of uniforms [low, high] has gathered the wanted weight.
 
     Its cumulated weight is piecewise linear, Σ w·(x − low)/(high − low), with a kink at every edge and a step
     where low = high.
@@ -196,9 +181,4 @@ def _quantiles(low: Array, high: Array, weight: Array, wanted: Array) -> Array:
     before = after - steps
     x = np.repeat(edges, 2)
     y = np.maximum.accumulate(np.column_stack([before, after]).ravel())
-    return np.interp(wanted, y, x)
-
-
-def _unknown(reason: str, records: int = 0) -> Percentiles:
-    unknown = Unknown(reason)
-    return Percentiles(unknown, unknown, unknown, records)
+    return float(np.interp(wanted, y, x))

@@ -45,16 +45,15 @@ class LogOffsets:
         from kafka.admin import OffsetTimestamp
 
         ends = self.ends()
-        found = self._list(OffsetTimestamp(max(0, math.ceil(at_s * 1000))), among=tuple(ends))
+        found = self._list(OffsetTimestamp(max(0, math.ceil(at_s * 1000))))
         return {part: ends[part] if found.get(part, -1) < 0 else found[part] for part in ends}
 
     def close(self) -> None:
-        """Leave the connection."""
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
 
-    def _list(self, which: Any, *, among: tuple[int, ...] | None = None) -> dict[int, int]:
+    def _list(self, which: Any) -> dict[int, int]:
         from kafka import KafkaAdminClient
         from kafka.errors import KafkaError
         from kafka.structs import TopicPartition
@@ -83,13 +82,6 @@ class LogOffsets:
                 f"brokers.bootstrap: {self._brokers.bootstrap} does not answer ({error})"
             ) from error
 
-    def _partitions(self) -> list[int]:
-        """As many as there are now: a topic may gain some."""
-        described = self._admin.describe_topics([self._topic])
-        if not described or described[0]["error_code"]:
-            raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
-        return [one["partition_index"] for one in described[0]["partitions"]]
-
 
 PAUSE_S = 2.0  # judgement: between two attempts while the broker is away
 CLOSE_MS = 1000  # judgement: it has nothing more to answer
@@ -109,11 +101,10 @@ class GroupCommits:
         self._thread = threading.Thread(target=self._work, name="headroom-group", daemon=True)
 
     def start(self) -> None:
-        """Commit from now on."""
         self._thread.start()
 
     def give(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """These are finished. Returns at once."""
+        """Take offsets that are finished, to be committed. Returns at once."""
         if offsets:
             self._idle.clear()
             self._newest = dict(offsets)

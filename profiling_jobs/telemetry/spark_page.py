@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +47,7 @@ class SparkPage:
 
     def __init__(self, url: str, application_id: str) -> None:
         parts = urlsplit(url)
+        self.url = url
         self._connection = http.client.HTTPConnection(
             parts.hostname or "", parts.port or 80, timeout=ANSWER_S
         )
@@ -57,13 +57,12 @@ class SparkPage:
         self._next: int | None = None
 
     def close(self) -> None:
-        """Give the connection back."""
         self._connection.close()
 
     def read(self) -> Mapping[str, Work]:
         """Every registered executor by its number."""
         active = {
-            int(stage["stageId"]): stage for stage in self._get(f"/stages?status=active&{RUNNING}") or ()
+            int(stage["stageId"]): stage for stage in self.get(f"/stages?status=active&{RUNNING}") or ()
         }
         for stage in self._since(active):
             self._add(self._ended, stage)
@@ -78,19 +77,19 @@ class SparkPage:
                 task_s=work.get(str(one["id"]), (0.0, 0))[0],
                 records=work.get(str(one["id"]), (0.0, 0))[1],
             )
-            for one in self._get("/executors") or ()
+            for one in self.get("/executors") or ()
             if one["id"] != "driver" and one["isActive"]
         }
 
     def _since(self, active: Mapping[int, Any]) -> Iterator[dict[str, Any]]:
         """The stages that have ended since the last time."""
         if self._next is None:
-            known = active or [int(one["stageId"]) for one in self._get("/stages?status=complete") or ()]
+            known = active or [int(one["stageId"]) for one in self.get("/stages?status=complete") or ()]
             self._next = min(active) if active else 1 + max(known, default=-1)
         for _ in range(MOST_STAGES):
             if self._next in active:
                 return
-            attempts = self._get(f"/stages/{self._next}?{RUNNING}")
+            attempts = self.get(f"/stages/{self._next}?{RUNNING}")
             if attempts is None and not (active and self._next < min(active)):
                 return  # not there yet
             if any(one["status"] in ("ACTIVE", "PENDING") for one in attempts or ()):
@@ -109,7 +108,7 @@ class SparkPage:
                 seconds, records = work.get(task["executorId"], (0.0, 0))
                 work[task["executorId"]] = seconds + task.get("duration", 0) / 1000.0, records
 
-    def _get(self, path: str) -> Any:
+    def get(self, path: str) -> Any:
         """The answer; None for what is not there."""
         try:
             answer, body = self._ask(path)
@@ -140,7 +139,6 @@ def _epoch_s(text: str) -> float:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fGMT").replace(tzinfo=UTC).timestamp()
 
 
-STAGES_ANSWER_S = 5.0
 NEWEST_JOBS = 20  # judgement: what is older was still warming up
 
 
@@ -169,10 +167,13 @@ def guesses(stages: Sequence[StageTime], sizes: Iterable[int]) -> Mapping[int, f
 
 def read(page: str, application_id: str) -> tuple[StageTime, ...]:
     """The stages of the newest batches of an application, from its driver's page."""
-    api = f"{page.rstrip('/')}/api/v1/applications/{application_id}"
-    jobs = _get(f"{api}/jobs?status=succeeded")
-    stages = {int(one["stageId"]): one for one in _get(f"{api}/stages?status=complete")}
-    newest = sorted(jobs, key=lambda job: -int(job["jobId"]))[:NEWEST_JOBS]
+    driver = SparkPage(page, application_id)
+    try:
+        jobs, complete = driver.get("/jobs?status=succeeded"), driver.get("/stages?status=complete")
+    finally:
+        driver.close()
+    stages = {int(one["stageId"]): one for one in complete or ()}
+    newest = sorted(jobs or (), key=lambda job: -int(job["jobId"]))[:NEWEST_JOBS]
     added: list[list[float]] = []
     for job in newest:
         done = [stages[number] for number in sorted(job["stageIds"]) if number in stages]
@@ -184,12 +185,3 @@ def read(page: str, application_id: str) -> tuple[StageTime, ...]:
             added[place][0] += stage["inputRecords"] + stage["shuffleReadRecords"]
             added[place][1] += stage["executorRunTime"] / 1000.0
     return tuple(StageTime(int(records), task_s) for records, task_s in added)
-
-
-def _get(url: str) -> list[dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(url, timeout=STAGES_ANSWER_S) as answer:
-            found: list[dict[str, Any]] = json.load(answer)
-            return found
-    except (OSError, ValueError) as error:
-        raise NotReady(f"the driver's page does not answer ({error}): try again") from error

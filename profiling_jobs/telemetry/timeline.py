@@ -1,4 +1,4 @@
-"""What a job has done over the last minutes, second by second, and what casts doubt on it.
+"""Timeline of a job: samples of the last minutes, second by second, and reasons to doubt them.
 
 `Timeline`: samples in, answers over spans of time out. Lag in records and in seconds of input, when batches
 were committed, how fast records arrived and were processed, how busy each executor was. What could not be
@@ -10,24 +10,31 @@ read is a gap, NaN in arrays; it is never filled.
 Throughput over a span is counted the same way; `processed_rps` counts from commit to commit instead, which is
 what a probe needs: a span that cuts a batch in two is off by half a batch.
 
-`Watch`: one deployment that is sampled onto a timeline. Beside the samples every *doubt* is kept with its
-time: the broker did not answer, the driver was away, the query began anew, an executor was missing or is
-another one than before. A stretch with a doubt has no value. Nothing else may sample the deployment
-meanwhile: each commit is reported once.
+`Watch` samples one deployment of an experiment. Beside the samples every *doubt* is kept with its time: the
+broker did not answer, the driver was away, the query began anew, an executor was missing or is another one
+than before. A stretch with a doubt has no value. Nothing else may sample the deployment meanwhile: each
+commit is reported once.
+
+`Sampler` samples all jobs, round by round. A round that fails leaves a gap with its reason, and the next one
+tries again. When the clock goes back a little, samples are left out until it has made up for it; when it goes
+back far, the timeline is dropped and begun anew.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from models.arguments import Array
-from models.errors import HeadroomError
+from models.errors import BrokerSilent, HeadroomError, NotReady
 from models.ports import Commit, Deployments, ExecutorSample, Metrics, Offsets, Sample, Status
 from models.probing import processed_rps
 from models.quantities import Misuse, Unknown, executors
@@ -57,10 +64,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Gap:
-    """A moment at which nothing could be read, and why."""
+    """A moment at which nothing could be read, or something spoilt what was read, and why."""
 
     at_s: float
     reason: str
+    broker: bool = False
+    """The brokers did not answer."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +110,13 @@ class Timeline:
 
     @property
     def last(self) -> Point | Unknown:
-        """The newest sample that could be read."""
         return self._points[-1] if self._points else Unknown("nothing has been sampled yet")
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """When nothing could be read, and why."""
         return tuple(self._gaps)
 
     def add(self, sample: Sample) -> None:
-        """The newest sample."""
         before = self._points[-1] if self._points else None
         if before is not None and sample.at_s <= before.at_s:
             raise Misuse("sample.at_s", f"must grow, got {sample.at_s} after {before.at_s}")
@@ -126,15 +132,13 @@ class Timeline:
         self._points.append(Point(kept, arrived, processed))
         self._forget(sample.at_s - self._kept_s)
 
-    def miss(self, at_s: float, reason: str) -> None:
-        """Nothing could be read now."""
-        self._gaps.append(Gap(at_s, reason))
+    def miss(self, at_s: float, reason: str, *, broker: bool = False) -> None:
+        self._gaps.append(Gap(at_s, reason, broker))
         self._forget_gaps(at_s - self._kept_s)
 
     # ------------------------------------------------------------------------------------ over a span
 
     def points(self, start_s: float, end_s: float) -> tuple[Point, ...]:
-        """The samples within."""
         return tuple(self._points[self._first(start_s) : self._after(end_s)])
 
     def times_s(self, start_s: float, end_s: float) -> Array:
@@ -145,14 +149,7 @@ class Timeline:
         """Lag at each sample; NaN where it is unknown."""
         return np.asarray([_or_nan(point.sample.lag_records) for point in self.points(start_s, end_s)])
 
-    def lag_s(
-        self,
-        start_s: float,
-        end_s: float,
-        *,
-        arrival_rps: float | None = None,
-        rate_window_s: float = RATE_WINDOW_S,
-    ) -> Array:
+    def lag_s(self, start_s: float, end_s: float, *, arrival_rps: float | None = None) -> Array:
         """Lag at each sample in seconds of input; NaN where it is unknown, inf where lag has no input.
 
         `arrival_rps` fixes the rate, as a drill at a commanded rate does.
@@ -160,7 +157,7 @@ class Timeline:
         lag = self.lag_records(start_s, end_s)
         if arrival_rps is None:
             times = self.times_s(start_s, end_s)
-            rates = np.asarray([_or_nan(self.arrival_rps(t - rate_window_s, t, clip=True)) for t in times])
+            rates = np.asarray([_or_nan(self.arrival_rps(t - RATE_WINDOW_S, t, clip=True)) for t in times])
         else:
             rates = np.full(lag.shape, arrival_rps)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -212,7 +209,6 @@ class Timeline:
         return processed_rps([one.at_s for one in done], [float(one.records) for one in done])
 
     def restarted(self, start_s: float, end_s: float) -> bool:
-        """Whether the query was started anew within."""
         runs = [p.sample.run_id for p in self.points(start_s, end_s)]
         return len({run for run in runs if not isinstance(run, Unknown)}) > 1
 
@@ -221,7 +217,12 @@ class Timeline:
 
         Executors are read less often than offsets: a reading that is merely repeated appears once.
         """
-        points = _fresh(self.points(start_s, end_s))
+        every = self.points(start_s, end_s)
+        points = [
+            point
+            for before, point in zip((None, *every), every, strict=False)
+            if before is None or point.sample.executors != before.sample.executors
+        ]
         rows: list[dict[str, ExecutorSample]] = [
             {}
             if isinstance(point.sample.executors, Unknown)
@@ -324,32 +325,12 @@ def _alike(offsets: Offsets, kept: Offsets) -> Offsets:
     return {part: offsets[part] for part in kept} if offsets.keys() == kept.keys() else offsets
 
 
-def _fresh(points: Sequence[Point]) -> list[Point]:
-    before: object = None
-    found = []
-    for point in points:
-        if point.sample.executors != before:
-            found.append(point)
-        before = point.sample.executors
-    return found
-
-
 def _or_nan(value: float | Unknown) -> float:
     return float("nan") if isinstance(value, Unknown) else float(value)
 
 
-# -------------------------------------------------------------------------------------------- watching
-
 SILENT_S = 10.0  # judgement: a driver that plans a large batch on a busy machine answers late, not never
 STARTING = Status("starting", 1, Unknown("it was not asked yet"), Unknown("it was not asked yet"))
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Something that spoils a measurement, and when it was seen."""
-
-    at_s: float
-    reason: str
 
 
 class Watch:
@@ -360,28 +341,24 @@ class Watch:
         self.scale_out = scale_out
         self.timeline = Timeline()
         self.status = STARTING
-        self.doubts: list[Doubt] = []
+        self.doubts: list[Gap] = []
         self._metrics = metrics
         self._deployments = deployments
         self._run_id: str | None = None
         self._executors: frozenset[str] = frozenset()
         self._answered_s: float | None = None
-        self._looked_s = 0.0
 
     @property
     def last(self) -> Sample | Unknown:
-        """The newest sample."""
         point = self.timeline.last
         return point if isinstance(point, Unknown) else point.sample
 
     @property
     def lag_records(self) -> float | Unknown:
-        """By the newest sample."""
         sample = self.last
         return sample if isinstance(sample, Unknown) else sample.lag_records
 
     def look(self, now_s: float) -> None:
-        """Sample it once."""
         try:
             sample = self._metrics.sample(self.name)
             if isinstance(self.last, Unknown) or sample.at_s > self.last.at_s:
@@ -434,4 +411,120 @@ class Watch:
         self._executors = alive
 
     def _doubt(self, at_s: float, reason: str) -> None:
-        self.doubts.append(Doubt(at_s, reason))
+        self.doubts.append(Gap(at_s, reason))
+
+
+def is_far(newest_s: float, now_s: float) -> bool:
+    """Whether the newest sample is too far in the future to wait for."""
+    return newest_s - now_s > EDGE_S
+
+
+def missed(newest_s: float, now_s: float) -> str:
+    """Why there is no sample now."""
+    return f"the clock went back by {newest_s - now_s:.1f} s: samples go on when it has made up for it"
+
+
+SAMPLER_KEPT_S = 3600.0  # judgement: many evaluation intervals; six hours of ten jobs were over a gigabyte
+EVERY_S = 1.0  # judgement: latency is known to a part of this, and a round costs some 30 ms
+
+
+@runtime_checkable
+class Rounds(Protocol):
+    """Metrics that can sample several jobs at once, at a fraction of the cost."""
+
+    def sample_all(self, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]: ...
+
+
+def sampled(metrics: Metrics, names: Sequence[str]) -> Mapping[str, Sample | HeadroomError]:
+    """Sample every job now; what could not be sampled carries its error."""
+    if isinstance(metrics, Rounds):
+        return metrics.sample_all(names)
+    found: dict[str, Sample | HeadroomError] = {}
+    for name in names:
+        try:
+            found[name] = metrics.sample(name)
+        except HeadroomError as error:
+            found[name] = error
+    return found
+
+
+class Sampler:
+    """Samples of `names()`, one round at a time. Any thread may read the timelines, through `reading`."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        names: Callable[[], Sequence[str]],
+        *,
+        clock: Callable[[], float] = time.time,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`say`: gets a line for a round that failed, once for each reason."""
+        self._metrics = metrics
+        self._names = names
+        self._clock = clock
+        self._timelines: dict[str, Timeline] = {}
+        self._turn = threading.RLock()
+        self._say = say
+        self._said = ""
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Timeline]:
+        with self._turn:
+            yield self._timelines.setdefault(name, Timeline(kept_s=SAMPLER_KEPT_S))
+
+    def round(self) -> None:
+        names = tuple(self._timelines)
+        try:
+            names = tuple(self._names())
+            for name, found in sampled(self._metrics, names).items():
+                self._take(name, found)
+        except Exception as error:  # noqa: BLE001 - jobs are watched for days: one failed round must not end that
+            failed = NotReady(f"a round of samples failed ({type(error).__name__}: {error})")
+            for name in names:
+                self._take(name, failed)
+            if str(failed) != self._said:
+                self._said = str(failed)
+                self._say(f"{failed}; the next ones are tried")
+
+    def fed_from(self, metrics: Metrics) -> Metrics:
+        """The same metrics; what they are asked for is put on the timelines here, too."""
+        return _Fed(metrics, self._take)
+
+    def _take(self, name: str, found: Sample | HeadroomError) -> None:
+        with self._turn:
+            timeline = self._timelines.setdefault(name, Timeline(kept_s=SAMPLER_KEPT_S))
+            if isinstance(found, HeadroomError):
+                timeline.miss(self._clock(), str(found), broker=isinstance(found, BrokerSilent))
+            else:
+                self._timelines[name] = _with(timeline, found)
+
+
+class _Fed:
+    def __init__(self, metrics: Metrics, take: Callable[[str, Sample | HeadroomError], None]) -> None:
+        self._metrics, self._take = metrics, take
+
+    def sample(self, name: str) -> Sample:
+        try:
+            found = self._metrics.sample(name)
+        except HeadroomError as error:
+            self._take(name, error)
+            raise
+        self._take(name, found)
+        return found
+
+
+def _with(timeline: Timeline, sample: Sample) -> Timeline:
+    """The timeline with this sample; another one where the clock went far back."""
+    last = timeline.last
+    if isinstance(last, Unknown) or sample.at_s > last.at_s:
+        timeline.add(sample)
+    elif not is_far(last.at_s, sample.at_s):
+        timeline.miss(sample.at_s, missed(last.at_s, sample.at_s))
+    else:
+        back_s, timeline = last.at_s - sample.at_s, Timeline(kept_s=SAMPLER_KEPT_S)
+        timeline.miss(
+            sample.at_s, f"the clock went back by {back_s:,.0f} s: what was sampled before is dropped"
+        )
+        timeline.add(sample)
+    return timeline

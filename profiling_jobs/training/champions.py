@@ -1,48 +1,252 @@
-"""The models in charge of a job, as files that evaluations read also while the registry is away.
+"""Model documents and champions: what is kept of a fitted model, and the models in charge of a job.
 
-Promotion writes each champion to `champions/JOB/KIND.json`:
+A document, in the registry and in the champions' files, is plain JSON and no pickle:
 
-    {"schema": 1, "name": "orders.capacity", "version": 3, "digest": "sha256:…", "document": {…}}
+    {"schema": 1, "kind": "capacity", "model": {…}, "trained_on": {…}, "figures": {…}, "checks": […]}
 
-The digest is over name, version and document, so that a damaged file or another job's file is never taken for
-a model. What cannot be used is Unknown with what to do, and decisions hold.
+`trained_on`: `digest`, `count`, `from_s`, `to_s` of the data, and the `profile` they came from. `figures`:
+how good the model was on them. `checks`: the results of training.checks; a model that failed one, or was
+never checked, is not put in charge. A capacity model has its `engine` beside it (telemetry.batch_costs).
+
+Promotion writes each champion to `champions/JOB/KIND.json`, which evaluations read also while the registry is
+away:
+
+    {"schema": 2, "name": "orders.capacity", "version": 3, "signature": "hmac-sha256:…", "document": {…}}
+
+The signature is over name, version and document, with a key that only this installation has (`models.key`). A
+registry keeps the same one with each version. So a damaged file, another job's file, or a model that others
+have put into the registry is never taken for ours. What cannot be used is Unknown with what to do, and
+decisions hold.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+import hashlib
+import hmac
+import json
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from models import codec
 from models.capacity import CapacityModel
 from models.codec import dumps, from_json, loads
 from models.control import Models
 from models.downtime import DowntimeModel
-from models.errors import Misconfigured, Unsafe
+from models.errors import HeadroomError, Misconfigured, Unsafe
 from models.latency import LatencyModel
 from models.ports import Registry
-from models.quantities import Unknown
+from models.quantities import Misuse, Unknown
 from models.workload import Forecaster
 
+from .. import secret_file
+from ..driver.launch_file import write_text
 from ..telemetry.batch_costs import BareCapacity, EngineInputs
-from .model_documents import (
-    KINDS,
-    Document,
-    digest,
-    failed_checks,
-    known,
-    model_name,
-    provisional,
-    rebuilt,
-    schema_refused,
-)
+
+DOCUMENT_SCHEMA = 1
+KINDS: Mapping[str, Any] = {
+    "workload": Forecaster,
+    "capacity": CapacityModel,
+    "latency": LatencyModel,
+    "recovery": DowntimeModel,
+}
+NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+"""Of a job: as headroom.toml has it."""
+PNG = b"\x89PNG\r\n\x1a\n"
+TAKEN = ("headroom.", "mlflow.")
+"""Tags that begin so are not the caller's."""
+AGAIN = "fit it again and promote the new version"
+
+Document = Mapping[str, Any]
+Model = Forecaster | CapacityModel | LatencyModel | DowntimeModel
+
+
+def known(kind: str) -> str:
+    """The kind itself, when it is one."""
+    if kind not in KINDS:
+        raise Misuse("kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
+    return kind
+
+
+def model_name(job: str, kind: str) -> str:
+    """The name under which it is registered: `orders.capacity`."""
+    return f"{job}.{known(kind)}"
+
+
+def job_and_kind(name: str) -> tuple[str, str]:
+    """`orders.capacity` -> orders, capacity."""
+    job, _, kind = name.rpartition(".")
+    if kind not in KINDS or not NAME.fullmatch(job):
+        raise Misuse("name", f"must be JOB.KIND with one of {', '.join(KINDS)}, got {name!r}")
+    return job, kind
+
+
+def check_registration(
+    name: str, data: Document, *, tags: Mapping[str, str], picture: bytes
+) -> tuple[str, str]:
+    """Job and kind; Misuse for what could not be loaded again."""
+    job, kind = job_and_kind(name)
+    codec.dumps("document", data)  # Misuse that says where it is not plain JSON
+    model = rebuilt(data, kind=kind)
+    if isinstance(model, Unknown):
+        raise Misuse("document", model.reason)
+    if not isinstance(data.get("trained_on"), Mapping) or "digest" not in data["trained_on"]:
+        raise Misuse("document", "must say which data it was trained on")
+    if picture and not picture.startswith(PNG):
+        raise Misuse("picture", "must be a PNG")
+    for key, value in tags.items():
+        if not key or key.startswith(TAKEN) or not isinstance(value, str):
+            raise Misuse(
+                "tags", f"must be strings and not begin with {' or '.join(TAKEN)}, got {key!r}: {value!r}"
+            )
+    return job, kind
+
+
+def document(
+    kind: str,
+    model: Model,
+    *,
+    trained_on: Mapping[str, Any],
+    figures: Mapping[str, Any] | None = None,
+    engine: EngineInputs | None = None,
+    checks: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Everything that is kept of this model; `trained_on` as `training` makes it."""
+    if not isinstance(model, KINDS[known(kind)]):
+        raise Misuse("model", f"must be a {KINDS[kind].__name__} for {kind}, got {type(model).__name__}")
+    if "digest" not in trained_on:
+        raise Misuse("trained_on", "must have the digest of the training data")
+    if engine is not None and kind != "capacity":
+        raise Misuse("engine", f"belongs to the capacity, not to {kind}")
+    found = {
+        "schema": DOCUMENT_SCHEMA,
+        "kind": kind,
+        "model": codec.to_json(model),
+        "trained_on": dict(trained_on),
+        "figures": dict(figures or {}),
+    }
+    if engine is not None:
+        found["engine"] = codec.to_json(engine)
+    results = [dict(check) for check in checks]
+    return {**found, "checks": results} if results else found
+
+
+def failed_checks(data: Document) -> tuple[str, ...]:
+    """The checks that keep it from being in charge: `name: why`."""
+    return tuple(
+        f"{check['name']}: {check['said']}"
+        for check in data.get("checks", ())
+        if check["outcome"] not in ("passed", "warned", "too little data")
+    )
+
+
+def provisional(data: Document) -> tuple[str, ...]:
+    """What to measure to make this model firm; empty when no check had too little data."""
+    checks = data.get("checks", ())
+    return to_make_it_firm(check["needs"] for check in checks if check["outcome"] == "too little data")
+
+
+def to_make_it_firm(needs: Iterable[str]) -> tuple[str, ...]:
+    """What checks need, each thing once: of `2 more drills` and `3 more drills` the larger number."""
+    most: dict[str, tuple[int, str]] = {}
+    for need in needs:
+        found = re.fullmatch(r"([0-9]+) more (\w+?)s?( .*)?", need)
+        what, number = (f"{found[2]}{found[3]}", int(found[1])) if found else (need, 0)
+        most[what] = max((number, need), most.get(what, (0, "")))
+    return tuple(need for _, need in most.values())
+
+
+def training(
+    data: Iterable[Any], *, from_s: float | None = None, to_s: float | None = None, profile: str | None = None
+) -> dict[str, Any]:
+    """The `trained_on` of a document: `data` is what was fitted, in its order, as plain JSON values."""
+    values = list(data)
+    found = {"digest": digest(values), "count": len(values), "from_s": from_s, "to_s": to_s}
+    return {name: value for name, value in {**found, "profile": profile}.items() if value is not None}
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of plain JSON, whatever the order of its keys."""
+    return "sha256:" + hashlib.sha256(_canonical(value)).hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    plain = json.loads(codec.dumps("value", value))
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def signature(folder: Path, *, name: str, version: int, document: Document) -> str:
+    """HMAC-SHA-256 with the key in the `.headroom` folder, which is made where there is none."""
+    key = secret_file.kept(folder / KEY)
+    body = {"name": name, "version": version, "document": document}
+    return "hmac-sha256:" + hmac.new(key.encode(), _canonical(body), hashlib.sha256).hexdigest()
+
+
+def signature_refused(
+    folder: Path, signed: Any, *, name: str, version: int, document: Document
+) -> Unknown | None:
+    """Why this signature is not ours, and what to do; None when it is."""
+    wanted = signature(folder, name=name, version=version, document=document)
+    if isinstance(signed, str) and hmac.compare_digest(signed.encode(), wanted.encode()):
+        return None
+    job, kind = job_and_kind(name)
+    problem = "its signature is not of this installation" if signed else "it has no signature"
+    return Unknown(
+        f"{problem}, so that its origin is not known: look at it, and if it is yours run "
+        f"`headroom model {job} --kind {kind} --sign {version}`; or {AGAIN}"
+    )
+
+
+def rebuilt(data: Any, *, kind: str) -> Model | Unknown:
+    """The model of a document, or why it cannot be used and what to do."""
+    if not isinstance(data, Mapping):
+        return Unknown(f"the {kind} model is no document but {type(data).__name__}: {AGAIN}")
+    wrong = schema_refused(data.get("schema"), what=f"the {kind} model", reads=DOCUMENT_SCHEMA)
+    if wrong is not None:
+        return wrong
+    if data.get("kind") != known(kind):
+        return Unknown(f"expected a {kind} model, got {data.get('kind')!r}: {AGAIN}")
+    state = data.get("model")
+    if not isinstance(state, Mapping):
+        return Unknown(f"the {kind} document holds no model: {AGAIN}")
+    what = f"the {kind} model's own state"
+    if (
+        wrong := schema_refused(state.get("schema"), what=what, reads=getattr(KINDS[kind], "schema", 1))
+    ) is not None:
+        return wrong
+    try:
+        model: Model = codec.from_json(KINDS[kind], state, name="model")
+        if kind == "capacity" and "engine" in data:
+            codec.from_json(EngineInputs, data["engine"], name="engine")
+    except (Misuse, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        said = str(error) if isinstance(error, Misuse) else f"{type(error).__name__}: {error}"
+        return Unknown(f"the {kind} model cannot be rebuilt ({said}): {AGAIN}")
+    return model
+
+
+def schema_refused(schema: Any, *, what: str, reads: int) -> Unknown | None:
+    """Why something of this schema version is not read; None when it is."""
+    if type(schema) is int and schema == reads:
+        return None
+    if type(schema) is int and schema > reads:
+        return Unknown(
+            f"{what} was written by a newer Headroom (schema {schema}, this one reads {reads}): "
+            "update this installation, or fit the model again with it and promote that"
+        )
+    return Unknown(
+        f"{what} was written by an older Headroom (schema {schema!r}, this one reads {reads}): {AGAIN}"
+    )
+
 
 FOLDER = "champions"
-SCHEMA = 1
+KEY = "models.key"
+SCHEMA = 2
+UNSIGNED_SCHEMA = 1
+NOT_READ = Unknown("it was not asked for")
 WANTED = {
     "workload": "fit the workload model (`headroom model`)",
     "capacity": "profile the job (`headroom profile`)",
@@ -72,13 +276,16 @@ class Champions:
     """Kind -> what to measure to make it firm, of those whose checks had too little data."""
 
     @classmethod
-    def load(cls, folder: Path, job: str) -> Champions:
-        """The champions of `job` in the `.headroom` folder; what cannot be used says why."""
+    def load(cls, folder: Path, job: str, *, kinds: Collection[str] = tuple(KINDS)) -> Champions:
+        """The champions of `job` in the `.headroom` folder; what cannot be used says why.
+
+        `kinds`: those that are read; the others are Unknown.
+        """
         documents: dict[str, Document] = {}
         found: dict[str, Any] = {}
         versions: dict[str, int] = {}
         for kind in KINDS:
-            kept = exported(folder, job, kind)
+            kept = exported(folder, job, kind) if kind in kinds else NOT_READ
             if isinstance(kept, Unknown):
                 found[kind] = kept
                 continue
@@ -165,7 +372,13 @@ def export(folder: Path, job: str, kind: str, version: int, document: Document) 
     _refuse_unfit(name, version, kind, document)
     body = {"name": name, "version": int(version), "document": document}
     path = path_of(folder, job, kind)
-    _write(path, dumps("champion", {"schema": SCHEMA, **body, "digest": digest(body)}))
+    signed = signature(folder, name=name, version=int(version), document=document)
+    text = dumps("champion", {"schema": SCHEMA, **body, "signature": signed})
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise Misconfigured(str(path), f"cannot be written ({error}); the old champion stays") from error
     return path
 
 
@@ -186,16 +399,21 @@ def exported(folder: Path, job: str, kind: str) -> Exported | Unknown:
         return unusable(f"is damaged ({broken})")
     if not isinstance(data, dict):
         return unusable("is damaged (no object)")
-    if (wrong := schema_refused(data.get("schema"), what=f"the champion {path}", reads=SCHEMA)) is not None:
+    schema = SCHEMA if data.get("schema") == UNSIGNED_SCHEMA else data.get("schema")
+    if (wrong := schema_refused(schema, what=f"the champion {path}", reads=SCHEMA)) is not None:
         return wrong
-    body = {key: data.get(key) for key in ("name", "version", "document")}
-    if data.get("digest") != digest(body):
-        return unusable("was changed or damaged (its digest differs)")
-    if body["name"] != name:
-        return unusable(f"is that of {body['name']}, not of {name}")
-    if type(body["version"]) is not int or body["version"] < 1 or not isinstance(body["document"], Mapping):
+    version, kept = data.get("version"), data.get("document")
+    if data.get("name") != name:
+        return unusable(f"is that of {data.get('name')}, not of {name}")
+    if type(version) is not int or version < 1 or not isinstance(kept, Mapping):
         return unusable("has no version or no document")
-    return Exported(name, body["version"], body["document"])
+    try:
+        wrong = signature_refused(folder, data.get("signature"), name=name, version=version, document=kept)
+    except (HeadroomError, RecursionError) as error:
+        return unusable(f"cannot be checked ({error})")
+    if wrong is not None:
+        return Unknown(f"the champion {path} was changed, or is not ours: {wrong.reason}")
+    return Exported(name, version, kept)
 
 
 def promote(registry: Registry, folder: Path, *, job: str, kind: str, version: int) -> Path:
@@ -215,15 +433,19 @@ def promote(registry: Registry, folder: Path, *, job: str, kind: str, version: i
     return export(folder, job, kind, version, kept.document)
 
 
-def refresh(registry: Registry, folder: Path, job: str) -> tuple[str, ...]:
+def refresh(
+    registry: Registry, folder: Path, job: str, *, say: Callable[[str], None] = lambda line: None
+) -> tuple[str, ...]:
     """Write the files that are missing, damaged, or not of the registry's champion; the kinds that were.
 
-    A champion of the registry that failed a check or was never checked has no effect.
+    A champion of the registry that failed a check, was never checked or is not signed has no effect.
     """
     done = []
     for kind in KINDS:
         champion = registry.load(model_name(job, kind))
         if isinstance(champion, Unknown):
+            if "champion" in registry.aliases(model_name(job, kind)):
+                say(champion.reason)
             continue
         if not champion.document.get("checks") or failed_checks(champion.document):
             continue
@@ -239,24 +461,3 @@ def _refuse_unfit(name: str, version: int, kind: str, document: Document) -> Non
     why = model.reason if isinstance(model, Unknown) else "; ".join(failed_checks(document))
     if why:
         raise Unsafe(f"{name} version {version} is not put in charge: {why}")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # two may write at once
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            Path(partial).unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise Misconfigured(str(path), f"cannot be written ({error}); the old champion stays") from error

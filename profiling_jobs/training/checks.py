@@ -34,9 +34,9 @@ from models.workload import Forecaster
 
 from ..experiments import drill_prediction
 from ..telemetry.batch_costs import EngineInputs
+from .champions import Document, rebuilt
 from .fitting import FEWEST_OF_A_KIND
-from .model_documents import Document, rebuilt
-from .training_data import Event, Purpose, downtimes, predictable, prediction_models
+from .training_data import Event, Purpose, downtimes, predictable
 
 TOO_LITTLE: Final = "too little data"
 Outcome = Literal["passed", "warned", "too little data", "failed"]
@@ -217,22 +217,29 @@ def against_drills(
     learnt = downtimes(events, capacity=capacity, engine=engine)
     for event, details in predictable(events)[-LAST_DRILLS:]:
         others = [one for one, (other, _) in zip(learnt, events, strict=True) if other is not event]
-        models = prediction_models(capacity, engine, DowntimeModel.fit(others))
+        models = drill_prediction.Models(capacity, DowntimeModel.fit(others), engine)
         said = drill_prediction.of_drill(models, event.kind, scale_out=event.scale_out, details=details)
         if not isinstance(said, Unknown) and event.recovery_s > 0.0:
             found.append(Drilled(event.kind, event.scale_out, event.failed_at_s, event.recovery_s, said))
     return tuple(found)
 
 
+def drilled(document: Document, evidence: Evidence) -> tuple[Drilled, ...] | Unknown:
+    """The last drills beside what this document predicts of them; Unknown where it cannot."""
+    capacity, engine = evidence.of_document(document)
+    if isinstance(capacity, Unknown):
+        return capacity
+    if isinstance(engine, Unknown):
+        return engine
+    since_s = document["figures"].get("slower_since_s", -math.inf)
+    return against_drills(evidence.events, capacity=capacity, engine=engine, since_s=since_s)
+
+
 def _agrees_with_drills(c: Candidate) -> CheckResult:
-    capacity, engine = c.evidence.of_document(c.document)
-    if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
-        why = capacity if isinstance(capacity, Unknown) else engine
-        assert isinstance(why, Unknown)
-        said = f"recoveries cannot be predicted: {why.reason}"
+    found = drilled(c.document, c.evidence)
+    if isinstance(found, Unknown):
+        said = f"recoveries cannot be predicted: {found.reason}"
         return CheckResult(TOO_LITTLE, said, needs="a profile of the job")
-    since_s = c.figures.get("slower_since_s", -math.inf)
-    found = against_drills(c.evidence.events, capacity=capacity, engine=engine, since_s=since_s)
     counts = {kind: sum(one.kind == kind for one in found) for kind in c.failure_kinds}
     least = f" of {min(counts, key=lambda one: counts[one])}" if counts else ""
     needs = f"{counted(max(0, ENOUGH_DRILLS - len(found)), 'more drill')}{least}"
@@ -377,7 +384,7 @@ def _agrees_with_live(c: Candidate) -> CheckResult:
 def _enough_latencies(c: Candidate) -> CheckResult:
     count = len(c.model.measurements)
     said, needs = f"{count} measurements have a latency and a known capacity", _more_latencies(c)
-    if not math.isfinite(c.model.clusters.normal_up_to_ms):
+    if not c.model.clusters.both:
         said += "; they form one cluster, so only load above the capacity counts as abnormal"
         needs = "more probes well below the capacity and above it"
     elif count >= GOOD_LATENCIES:
@@ -398,10 +405,12 @@ def _abnormal_found(c: Candidate) -> CheckResult:
     if abnormal:
         said = f"{missed} of {counted(abnormal, 'abnormal point')} were missed when left out, {said}"
     share = missed / abnormal if abnormal else None
-    if not math.isfinite(c.model.clusters.normal_up_to_ms):  # one cluster: no point counts as abnormal
+    if not c.model.clusters.both:  # one cluster: no point counts as abnormal
         needs = "more probes well below the capacity and above it"
         return CheckResult(
-            TOO_LITTLE, "the latencies form one cluster: none is known to be abnormal", needs=needs
+            TOO_LITTLE,
+            "the latencies form one cluster: normal and abnormal ones were not both seen",
+            needs=needs,
         )
     if rare(hits + rightly, abnormal + normal):
         return CheckResult("failed", f"{said}; 90 % of all must be right", share, 1 - LEVEL)

@@ -5,7 +5,7 @@
     fit_latency     measurements, a capacity model     -> latency over utilisation and scale-out
     fit_recovery    failures and changes of size       -> downtime per kind
 
-A document (model_documents) holds the model, its training data and figures; Unknown says why there is none.
+A document (`champions`) holds the model, its training data and figures; Unknown says why there is none.
 The figures come from held-out tests, in which a model fitted without a value predicts it:
 
     capacity    each saturated probe, with all others of its size where that lies between others
@@ -25,18 +25,17 @@ import numpy as np
 
 from models.arguments import Array
 from models.capacity import CapacityModel
-from models.capacity.brackets import NOISE
+from models.capacity.curves import NOISE
 from models.downtime import DowntimeModel
 from models.latency import FEWEST_POINTS, LatencyModel
-from models.quantities import Interval, Measurement, Misuse, RecoveryEvent, Unknown
+from models.quantities import Interval, Measurement, Misuse, RecoveryEvent, Unknown, quantile_95
 from models.series import Grid
-from models.student_t import quantile_95
 from models.workload import Forecaster, fit_forecast
-from models.workload.forecaster import naive_forecaster
+from models.workload.fitting import naive_forecaster
 
 from ..control_loop.forecasting import FEWEST_RATES, forecast_step_s
 from ..telemetry.batch_costs import EngineInputs
-from .model_documents import document, training
+from .champions import document, training
 from .training_data import Measured
 
 MOST = 60  # judgement: left out one by one, evenly spread; more only take time
@@ -103,11 +102,11 @@ def held_out_latency(model: LatencyModel) -> dict[str, float]:
 def held_out_recovery(events: Sequence[RecoveryEvent]) -> dict[str, float]:
     """Downtimes predicted by the others of their kind."""
     trials = []
-    for one in _spread([e for e in events if math.isfinite(e.downtime_s) and e.downtime_s > 0.0]):
+    for one in _spread([e for e in events if math.isfinite(e.started_s) and e.started_s > 0.0]):
         if sum(e.kind == one.kind for e in events) < FEWEST_OF_A_KIND:
             continue
         found = DowntimeModel.fit([e for e in events if e is not one]).interval(one.kind)
-        trials.append(Trial(one.downtime_s, found, found.low <= one.downtime_s <= found.high))
+        trials.append(Trial(one.started_s, found, found.low <= one.started_s <= found.high))
     return _figures(trials)
 
 
@@ -147,7 +146,7 @@ def held_out_workload(values: Array, *, step_s: float, steps: int, seed: int) ->
 
 
 def _near(one: Measurement, found: Interval) -> bool:
-    """Is this probe inside? Its own noise comes on top of the interval, which is that of the truth."""
+    """Whether a probe lies inside. Its own noise is added to the interval, which is that of the truth."""
     away = math.log(one.throughput_rps / found.mid)
     side = math.log(found.high / found.mid) if away > 0 else math.log(found.mid / found.low)
     own = NOISE if one.standard_error_rps is None else one.standard_error_rps / one.throughput_rps
@@ -161,13 +160,11 @@ def _spread(values: Sequence[T]) -> Sequence[T]:
     return [values[i] for i in np.linspace(0, len(values) - 1, MOST).round().astype(int)]
 
 
-def fit_workload(
-    arrivals: Grid | Unknown, *, horizon_s: float, step_s: float | None = None, seed: int = 0
-) -> dict[str, Any] | Unknown:
+def fit_workload(arrivals: Grid | Unknown, *, horizon_s: float, seed: int = 0) -> dict[str, Any] | Unknown:
     """A forecaster of the next `horizon_s`."""
     if isinstance(arrivals, Unknown):
         return arrivals
-    step = forecast_step_s(horizon_s) if step_s is None else step_s
+    step = forecast_step_s(horizon_s)
     grid = coarser(arrivals, step_s=step)
     seen = int(grid.values.size - grid.missing)
     if seen < FEWEST_RATES:
@@ -255,7 +252,7 @@ def fit_latency(data: Measured, *, capacity: CapacityModel | Unknown) -> dict[st
             "more rates"
         )
     figures: dict[str, Any] = {"measurements": used, **held_out_latency(model)}
-    if math.isfinite(model.clusters.normal_up_to_ms):
+    if model.clusters.both:
         figures["normal_up_to_ms"] = model.clusters.normal_up_to_ms
     trained_on = training(
         [asdict(m) for m in model.measurements], from_s=data.from_s, to_s=data.to_s, profile=data.profile

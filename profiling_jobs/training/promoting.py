@@ -20,9 +20,8 @@ from models.ports import ModelVersion, Registry, Store
 from models.quantities import Unknown, counted
 
 from . import champions, fitting, training_data, workload_history
-from .champions import Champions
+from .champions import Champions, Document, model_name, to_make_it_firm
 from .checks import TOO_LITTLE, CheckResult, Evidence, failed, run_checks
-from .model_documents import Document, model_name
 from .training_data import Purpose
 
 
@@ -38,7 +37,7 @@ class TrainingContext:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of one refit."""
+    """Result of one refit."""
 
     job: str
     kind: str
@@ -138,7 +137,7 @@ def _how(results: Sequence[CheckResult]) -> str:
     few = [one.needs for one in results if one.outcome == TOO_LITTLE]
     if not few:
         return f": {said}"
-    needs = "; ".join(dict.fromkeys(few))
+    needs = "; ".join(to_make_it_firm(few))
     return f", provisional: {said}, {len(few)} had too little data. To make it firm: {needs}"
 
 
@@ -152,7 +151,7 @@ def _tags(results: Sequence[CheckResult], run_id: str) -> dict[str, str]:
     refused, few = failed(results), [one.needs for one in results if one.outcome == TOO_LITTLE]
     found = {"checks": "failed" if refused else "provisional" if few else "passed"}
     if few:
-        found["to_make_it_firm"] = "; ".join(dict.fromkeys(few))
+        found["to_make_it_firm"] = "; ".join(to_make_it_firm(few))
     if refused:
         found["failed_checks"] = ", ".join(one.name for one in refused)
     return found | ({"dagster_run": run_id} if run_id else {})

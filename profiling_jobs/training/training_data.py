@@ -4,8 +4,8 @@
     capacity    the profile: of each size the newest search and single probes since (profiling_record); and
                 live measurements
     latency     the same measurements, where they have a latency
-    recovery    every failure and change of size; from a drill, the downtime that explains its recovery
-                (experiments.drill_figures), which needs the capacity
+    recovery    every failure and change of size, with the first batch at its load and, from a drill, the
+                downtime that explains its recovery (experiments.drill_prediction.lesson)
 
 Live measurements that overlap a recovery, or contradict the profile, are left out and counted.
 
@@ -33,21 +33,21 @@ from statistics import fmean, median
 from typing import Any
 
 from models.capacity import CapacityModel
-from models.capacity.brackets import CONTRADICTION
+from models.capacity.curves import CONTRADICTION
 from models.downtime import DowntimeModel
 from models.ports import Store
 from models.quantities import Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 
 from ..experiments import profiling_record
-from ..experiments.drill_prediction import Models, at_its_pace, lesson
+from ..experiments.drill_prediction import Models, lesson
 from ..telemetry.batch_costs import EngineInputs
 from . import workload_history
 
 NEWEST = 5  # judgement: two hours and a half of a job that stays saturated
 AGAINST = 3  # the majority of them
 GIVEN_UP_S = 900.0  # of a recovery that never ended: when control gives it up
-NEEDED = ("rate_rps", "lag_before_records", "band_s", "longest_s")
+NEEDED = ("rate_rps", "lag_before_records", "longest_s")
 """Details of a drill without which its recovery cannot be predicted."""
 
 Timed = tuple[float, Measurement]
@@ -150,8 +150,8 @@ def _slowdown_at(size: int, probed: Sequence[Timed], live: Sequence[Timed]) -> S
         ((at_s, one) for at_s, one in live if one.scale_out == size and at_s > profiled_s),
         key=lambda timed: timed[0],
     )
-    telling = [(at_s, one) for at_s, one in after if not (one.sustained and below(one))]
-    against = [(at_s, one) for at_s, one in telling[-NEWEST:] if below(one)]
+    conclusive = [(at_s, one) for at_s, one in after if not (one.sustained and below(one))]
+    against = [(at_s, one) for at_s, one in conclusive[-NEWEST:] if below(one)]
     if len(against) < AGAINST:
         return None
     left_rps = median(one.throughput_rps for _, one in against)
@@ -188,29 +188,17 @@ def predictable(events: Sequence[Event]) -> tuple[Event, ...]:
 def downtimes(
     events: Sequence[Event], *, capacity: CapacityModel | Unknown, engine: EngineInputs | Unknown
 ) -> tuple[RecoveryEvent, ...]:
-    """Each event with the downtime that explains its recovery where that is known, else as measured."""
+    """Each event with its first batch and the downtime that explains its recovery, if its load is known."""
     if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
         return tuple(event for event, _ in events)
-    models = prediction_models(capacity, engine, DowntimeModel())
-    known = {id(event) for event, _ in predictable(events)}
+    models = Models(capacity, DowntimeModel(), engine)
     found = []
     for event, details in events:
-        if id(event) in known:
-            explained = lesson(event, details, at_its_pace(models, event.scale_out, details))
+        if isinstance(details.get("rate_rps"), int | float):
+            explained = lesson(event, details, models)
             event = event if isinstance(explained, Unknown) else explained
         found.append(event)
     return tuple(found)
-
-
-def prediction_models(capacity: CapacityModel, engine: EngineInputs, downtime: DowntimeModel) -> Models:
-    """The models that a recovery is predicted with."""
-    return Models(
-        capacity=capacity,
-        downtime=downtime,
-        overhead_s=engine.overhead_s,
-        limit_records=engine.limit_records,
-        trigger_s=engine.trigger_s,
-    )
 
 
 def arrivals(store: Store, job: str) -> Grid | Unknown:

@@ -66,7 +66,8 @@ def remember_live(store: Store, job: str) -> None:
     new = _resampled(rates.grid.start_s, rates.grid.step_s, rates.grid.values)
     before, recorded_until_s = _kept(store, job)
     if before is not None:
-        before = _up_to(before, max(recorded_until_s, _end_s(new)))
+        cells = round((max(recorded_until_s, _end_s(new)) - before.start_s) / STEP_S)
+        before = Grid(before.start_s, STEP_S, before.values[: max(0, cells)])
     if before is None or not before.values.size:
         _save(store, job, new, recorded_until_s=recorded_until_s)
         return
@@ -111,10 +112,6 @@ def _save(store: Store, job: str, grid: Grid, *, recorded_until_s: float) -> Non
 
 def _end_s(grid: Grid) -> float:
     return grid.start_s + STEP_S * grid.values.size
-
-
-def _up_to(grid: Grid, end_s: float) -> Grid:
-    return Grid(grid.start_s, STEP_S, grid.values[: max(0, round((end_s - grid.start_s) / STEP_S))])
 
 
 def _seen(values: Array) -> int:

@@ -2,7 +2,6 @@
 
 import base64
 import math
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ import dagster as dg
 import numpy as np
 import pytest
 from memory_registry import MemoryRegistry
-from memory_store import MemoryStore
+from temporary_store import TemporaryStore
 
-from assets import checks, metadata, model
-from assets.decide import table
+from assets import metadata, model
+from assets.decide import sizes
 from assets.metadata import of_evaluation
 from assets.partitions import JOBS, POINTS
 from models.errors import Misconfigured, NotReady
@@ -23,14 +22,12 @@ from models.quantities import Measurement, Misuse, Unknown
 from pipelines.environments import batch_tasks
 from pipelines.integrations import mlflow_model
 from pipelines.integrations.mlflow_registry import MlflowRegistry
-from pipelines.orchestration.modelling import Modelling, ModellingResource, purpose
+from pipelines.orchestration.resources import Modelling, ModellingResource
 from pipelines.settings import loading
-from pipelines.settings.schema import JobSettings, MlflowSettings
-from profiling_jobs.control_loop.evaluation_record import Evaluation
+from pipelines.settings.schema import MlflowSettings
+from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.training.champions import Champions
-from profiling_jobs.training.checks import CHECKS
-from profiling_jobs.training.promoting import TrainingContext
-from profiling_jobs.training.training_data import Purpose
+from profiling_jobs.training.checks import CHECKS, CheckResult, failed
 
 Fill = Callable[..., None]
 ALL = (model.capacity_model, model.workload_model, model.latency_model, model.recovery_model)
@@ -39,29 +36,23 @@ AROUND = (
     dg.AssetSpec("workload_history", partitions_def=JOBS),
     dg.AssetSpec("failure_drills", partitions_def=JOBS),
 )
-JOB = JobSettings(
-    build="package.module:function",
-    inputs={"events": "orders"},
-    scale_out_max=8,
-    max_offsets_per_trigger=20_000,
-)
+FILE = """
+[job.orders]
+build = "package.module:function"
+inputs = {events = "orders"}
+scale_out_max = 8
+max_offsets_per_trigger = 20000
+"""
+SETTINGS = loading.parse(FILE, environment={})
 
 
-class Workshop:
-    """What the pipeline gives to the stage."""
+class Workshop(Modelling):
+    """What the pipeline gives to the stage, and a store."""
 
     def __init__(self, folder: Path, registry: Registry) -> None:
+        super().__init__(SETTINGS, folder, registry, page="http://127.0.0.1:5000")
         self.folder, self.registry = folder, registry
-        self.store: Store = MemoryStore()
-
-    def purpose(self, job: str, store: Store) -> Purpose:
-        return purpose(job, JOB)
-
-    def context(self, store: Store) -> TrainingContext:
-        return TrainingContext(store, self.registry, self.folder)
-
-    def page(self, name: str, version: int) -> str:
-        return f"http://127.0.0.1:5000/{MlflowRegistry.page(name, version)}"
+        self.store: Store = TemporaryStore()
 
     def materialize(
         self,
@@ -128,12 +119,27 @@ def test_all_four_are_fitted_checked_shown_and_in_charge(
     assert shown(run, "recovery_model")["drill_error"] < 0.5
 
 
+@pytest.mark.parametrize(
+    ("outcome", "passed", "said"),
+    [
+        ("passed", True, "orders: passed: as usual"),
+        ("warned", True, "orders: warned: as usual"),
+        ("failed", False, "orders: failed: as usual"),
+    ],
+)
+def test_a_check_fails_only_where_it_stops_the_promotion(outcome: Any, passed: bool, said: str) -> None:
+    result = CheckResult(outcome, "as usual", name="monotone")
+    assert bool(failed([result])) is not passed
+    (found,) = model.check_results([result], job="orders")
+    assert (found.passed, found.description) == (passed, said)
+
+
 def test_a_check_that_fails_keeps_the_champion_and_stops_what_comes_after_it(
     workshop: Workshop, lived: Fill, muddled: Fill, instance: dg.DagsterInstance
 ) -> None:
     lived(workshop.store, hours=0)
     assert workshop.materialize(model.capacity_model, instance=instance).success
-    workshop.store = MemoryStore()
+    workshop.store = TemporaryStore()
     muddled(workshop.store)
     run = workshop.materialize(model.capacity_model, model.latency_model, instance=instance)
     assert not run.success
@@ -259,27 +265,42 @@ class TestNames:
         assert len(found) > 15
         assert [name for name in found if not metadata.known(name)] == []
         assert found["recovery_promised_s"].value == 2.5
-        assert "| 95 % recover within, s |" in table(evaluation)
-        assert "| 3 **←** | feasible | – | 2.5 | 97.0% |  |" in table(evaluation)
+        assert "| 95 % recover within, s |" in sizes(evaluation)
+        assert "| 3 **←** | feasible | – | 2.5 | 97.0% |  |" in sizes(evaluation)
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            (1171.6336165690109, 1171.6),
+            (226.81500101089478, 226.815),
+            (0.012720712345, 0.0127207),
+            (-3267.301371740844, -3267.3),
+            (1_763_470_000.25, 1_763_470_000.2),
+            (0.0, 0.0),
+            (12_345_678, 12_345_678),
+        ],
+    )
+    def test_a_figure_has_the_digits_that_somebody_reads(self, value: float, shown: float) -> None:
+        assert metadata.figures(capacity_rps=value)["capacity_rps"].value == shown
+
+    def test_what_cannot_be_plotted_is_left_out(self) -> None:
+        assert metadata.figures(a=None, b=math.inf, c=math.nan, d=True, e="7") == {}
 
     def test_every_check_is_explained(self) -> None:
-        assert {name for names in CHECKS.values() for name in names} == set(checks.ABOUT)
+        assert {name for names in CHECKS.values() for name in names} == set(model.ABOUT_CHECKS)
 
 
 def test_the_partitions_that_the_owner_has_counted_shape_the_capacity(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     """12 tasks run in two waves at 6 executors and at 8: neither carries more than the other."""
-    rng, store, folder = np.random.default_rng(1), MemoryStore(), tmp_path / ".headroom"
+    rng, store, folder = np.random.default_rng(1), TemporaryStore(), tmp_path / ".headroom"
     for number, size in enumerate((1, 3, 6, 8) * 3):
         rate = 1000.0 * 12 / math.ceil(12 / size) * float(rng.normal(1.0, 0.02))
         run = Measurement(size, 1.5 * rate, rate, False, duration_s=60.0)
         store.add_measurement("orders", f"profile-1-{number}", run, at_s=1_763_474_400.0 + number)
-    settings = loading.parse(
-        '[job.orders]\nbuild = "package.module:function"\ninputs = {events = "orders"}\n', environment={}
-    )
     registry = MemoryRegistry()
-    modelling = Modelling(settings, folder, registry)
+    modelling = Modelling(SETTINGS, folder, registry)
     assert modelling.purpose("orders", store).tasks is None
     store.save_document("orders", batch_tasks.DOCUMENT, {"schema": 1, "tasks": 12})
     dg.materialize(
@@ -300,41 +321,20 @@ def test_the_partitions_that_the_owner_has_counted_shape_the_capacity(
 
 @pytest.mark.fast
 class TestResource:
-    FILE = """
-[mlflow]
-tracking_uri = "http://mlflow:5000"
-[job.orders]
-build = "package.module:function"
-inputs = {events = "orders"}
-scale_out_max = 4
-recovery_target_s = 120
-max_offsets_per_trigger = 5000
-"""
-
     def test_purposes_come_from_the_settings(self, tmp_path: Path) -> None:
         file = tmp_path / "headroom.toml"
-        file.write_text(self.FILE)
+        file.write_text(f'[mlflow]\ntracking_uri = "http://mlflow:5000"\n{FILE}recovery_target_s = 120\n')
         made = ModellingResource(file=str(file), folder=str(tmp_path)).create_resource(
             dg.build_init_resource_context()
         )
         assert isinstance(made, Modelling)
-        found = made.purpose("orders", MemoryStore())
-        assert (found.candidates, found.target_s, found.limit_records) == ((1, 2, 3, 4), 120.0, 5000.0)
+        found = made.purpose("orders", TemporaryStore())
+        assert (found.candidates, found.target_s, found.limit_records) == (
+            tuple(range(1, 9)),
+            120.0,
+            20_000.0,
+        )
         assert found.horizon_s == 60.0 + 30.0 + 120.0
         assert made.page("orders.capacity", 3) == "http://mlflow:5000/#/models/orders.capacity/versions/3"
         with pytest.raises(Misconfigured, match="there are: orders"):
-            made.purpose("clicks", MemoryStore())
-
-    def test_it_costs_nothing_until_something_is_registered(self) -> None:
-        code = (
-            "import sys, pipelines.orchestration.modelling, assets.model;"
-            "print([m for m in ('mlflow', 'matplotlib', 'pmdarima', 'sklearn', 'scipy', 'pandas')"
-            " if m in sys.modules])"
-        )
-        import subprocess
-        import sys
-
-        found = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
-        )
-        assert found.stdout.strip() == "[]"
+            made.purpose("clicks", TemporaryStore())

@@ -20,15 +20,6 @@ def model() -> dg.MaterializeResult:
     return dg.MaterializeResult()
 
 
-@dg.asset(
-    partitions_def=JOBS,
-    automation_condition=dg.AutomationCondition.eager(),
-    deps=[dg.AssetDep("profiling_points", partition_mapping=ByJob())],
-)
-def eager() -> dg.MaterializeResult:
-    return dg.MaterializeResult()
-
-
 @pytest.fixture
 def instance():
     with dg.DagsterInstance.ephemeral() as found:
@@ -110,26 +101,3 @@ def test_jobs_are_fixed_when_the_definitions_are_put_together(instance):
     assert dg.materialize(found[:2], selection=[model], partition_key="orders", instance=instance).success
     dg.Definitions.validate_loadable(dg.Definitions(assets=found))
     dg.Definitions.validate_loadable(dg.Definitions(assets=partitions.of([points, model], [])))
-
-
-@pytest.mark.filterwarnings("ignore:Parameter `include_sources`")  # Dagster, of itself
-class TestRefit:
-    """Declarative automation sees the points of a job, and waits for those that are being measured."""
-
-    def refits(self, instance, cursor=None):
-        defs = dg.Definitions(assets=partitions.of([points, eager], ["orders", "orders-old"]))
-        found = dg.evaluate_automation_conditions(defs=defs, instance=instance, cursor=cursor)
-        return set(found.get_requested_partitions(dg.AssetKey("eager"))), found.cursor
-
-    def measure(self, instance, key):
-        instance.report_runless_asset_event(dg.AssetMaterialization("profiling_points", partition=key))
-
-    def test_a_job_is_refitted_when_all_its_points_are_measured(self, instance):
-        _, cursor = self.refits(instance)
-        self.measure(instance, "orders/e1/r100")
-        wanted, cursor = self.refits(instance, cursor)
-        assert wanted == set(), "the other point of the job is still missing"
-        self.measure(instance, "orders/e4/r30000")
-        wanted, cursor = self.refits(instance, cursor)
-        assert wanted == {"orders"}
-        assert self.refits(instance, cursor)[0] == set()

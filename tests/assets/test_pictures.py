@@ -10,6 +10,7 @@ import pytest
 
 from assets import plots
 from assets.plots import style
+from assets.plots.timeline import held
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.latency import LatencyModel
@@ -88,7 +89,6 @@ CASES: dict[str, Callable[[], bytes]] = {
         target_s=60.0,
         promised=0.95,
         rate_rps=1000.0,
-        chosen=2,
     ),
     "recovery of nothing": lambda: plots.recovery(
         {}, job="orders", target_s=60.0, promised=0.9, rate_rps=0.0
@@ -120,6 +120,7 @@ CASES: dict[str, Callable[[], bytes]] = {
         ],
         job="orders",
     ),
+    "timeline with a gap": lambda: plots.timeline([evaluation(0), evaluation(90)], job="orders"),
     "timeline of one": lambda: plots.timeline([evaluation(0)], job="orders"),
     "timeline of a job to which nothing has come": lambda: plots.timeline(
         [evaluation(0, observation={"arrival_rps": 0.0}, capacity={}, forecast={})], job="orders"
@@ -136,6 +137,22 @@ def test_it_can_be_drawn(case: str) -> None:
     assert width <= 770  # what MLflow's page has room for; it cuts off the rest
     assert 400 < height < 770
     assert len(found) < 300_000  # it lies in every event of its asset
+
+
+@pytest.mark.fast
+def test_nothing_is_drawn_while_nothing_was_evaluated() -> None:
+    found = held([evaluation(0), evaluation(1), evaluation(90), evaluation(91)])
+    first = float(found[0]["at_s"])
+    seen = [((one["at_s"] - first) / 60.0, one["observation"].get("arrival_rps")) for one in found]
+    assert seen == [
+        (0, 9000.0),
+        (1, 9000.0),
+        (2, 9000.0),
+        (2, None),
+        (90, 9000.0),
+        (91, 9000.0),
+        (92, 9000.0),
+    ]
 
 
 @pytest.mark.fast
@@ -173,7 +190,7 @@ class TestSparkline:
             self.evaluation(2),
         ]
         assert plots.sparkline(seen, job="orders").count("M0,") == 3
-        assert "M480," in plots.sparkline(seen, job="orders")
+        assert "M320," in plots.sparkline(seen, job="orders")
 
     def test_one_evaluation_is_no_line(self) -> None:
         assert plots.sparkline([self.evaluation(0)], job="orders") == ""

@@ -11,7 +11,6 @@ import gc
 import itertools
 import math
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import waiting
+from brokers_outside import KafkaOutside, TwinOutside
 
 from models.errors import HeadroomError, Misconfigured
 from models.ports import Broker, Deployments, Failures, Function, Metrics, Plan
@@ -33,6 +34,7 @@ from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.settings.schema import SparkSettings
+from profiling_jobs.brokers import Brokers
 
 REAL = (
     pytest.mark.real,
@@ -143,7 +145,7 @@ class Plans:
         return plan
 
 
-class TwinWorld(World):
+class TwinWorld(TwinOutside, World):
     """Everything is computed; time is stepped."""
 
     STEP_S = 0.2
@@ -157,12 +159,6 @@ class TwinWorld(World):
         self.metrics = SimulatedMetrics(self.cluster)
         self.plan = Plans(self.broker, folder).plan
 
-    def now_s(self) -> float:
-        return self.cluster.now_s
-
-    def pass_time(self, seconds: float) -> None:
-        self.cluster.advance(seconds)
-
     def until(self, condition: Callable[[], bool], *, timeout_s: float = 240.0) -> None:
         limit = self.cluster.now_s + timeout_s
         while not condition():
@@ -172,15 +168,6 @@ class TwinWorld(World):
     def flow(self, topic: str, rate_rps: float) -> None:
         self.cluster.topics.flow(topic, rate_rps, at_s=self.cluster.now_s)
 
-    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
-        self.cluster.topics.produce(topic, counts, at_s=self.cluster.now_s)
-
-    def expire(self, topic: str, before: Mapping[int, int]) -> None:
-        self.cluster.topics.expire(topic, before, at_s=self.cluster.now_s)
-
-    def grow(self, topic: str, partitions: int) -> None:
-        self.cluster.topics.grow(topic, partitions, at_s=self.cluster.now_s)
-
 
 class _EveryJob(dict[str, Behaviour]):
     """A job that copies records is quick, and has no Python workers to start."""
@@ -189,42 +176,23 @@ class _EveryJob(dict[str, Behaviour]):
         return Behaviour(lambda executors: 20_000.0 * executors, warm_up_s=0.5)
 
 
-class LocalWorld(World):
-    """A real Kafka and a real Spark on this machine."""
+class RealWorld(KafkaOutside, World):
+    """Real brokers and real time; what runs the jobs is chosen by those below."""
 
-    def __init__(self, owner: Owner, embedded: EmbeddedBroker, folder: Path) -> None:
-        from pipelines.environments.local.deployments import LocalDeployments
-        from pipelines.environments.local.executors import LocalExecutors
-        from pipelines.environments.local.failures import LocalFailures
-        from pipelines.environments.local.metrics import LocalMetrics
-        from pipelines.integrations.spark import LocalSpark
+    failures: Any
+    deployments: Any
+    _executors: Any
 
-        settings = SparkSettings(slots=SLOTS, network_timeout_s=FREEZE_S, heartbeat_s=2)
-        (folder / "contract_job.py").write_text(JOB)
-        self._brokers = embedded.brokers
-        self.broker = KafkaBroker(self._brokers, patience_s=30.0)
-        spark = LocalSpark(owner, settings)
-        self.deployments = LocalDeployments(owner, spark, self._brokers, settings=settings, project=folder)
-        self.deployments.watch()
-        self.failures = LocalFailures(owner, self.deployments, broker=embedded)
-        self._executors = LocalExecutors(owner, spark)
-        self.metrics = LocalMetrics(self.broker, self.deployments, self._executors)
-        self.plan = Plans(self.broker, folder / "checkpoints").plan
+    def __init__(self, brokers: Brokers, checkpoints: Path) -> None:
+        self.brokers = brokers
+        self.broker = KafkaBroker(brokers, patience_s=30.0)
+        self.plan = Plans(self.broker, checkpoints).plan
         self._rates: dict[str, float] = {}
         self._flowing: threading.Thread | None = None
         self._closing = threading.Event()
 
-    def now_s(self) -> float:
-        return time.time()
-
-    def pass_time(self, seconds: float) -> None:
-        time.sleep(seconds)
-
     def until(self, condition: Callable[[], bool], *, timeout_s: float = 240.0) -> None:
-        limit = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < limit, "the condition was not reached"
-            time.sleep(0.2)
+        waiting.until(condition, timeout_s=timeout_s, every_s=0.2)
 
     def flow(self, topic: str, rate_rps: float) -> None:
         self._rates[topic] = rate_rps
@@ -238,7 +206,7 @@ class LocalWorld(World):
 
         due: dict[str, float] = {}
         turn = itertools.count()
-        with KafkaProducer(**self._brokers.client(), retries=1000) as producer:
+        with KafkaProducer(**self.brokers.client(), retries=1000) as producer:
             while not self._closing.wait(0.1):
                 for topic, rate in list(self._rates.items()):
                     due[topic] = due.get(topic, 0.0) + 0.1 * rate
@@ -247,24 +215,10 @@ class LocalWorld(World):
                         with suppress(KafkaError):
                             producer.send(topic, b"x", partition=next(turn) % PARTITIONS)
 
-    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
-        from kafka import KafkaProducer
-
-        with KafkaProducer(**self._brokers.client()) as producer:  # one that knows all partitions
-            sent = [producer.send(topic, b"x", partition=p) for p, n in counts.items() for _ in range(n)]
-            for one in sent:
-                one.get(timeout=30)
-
-    def expire(self, topic: str, before: Mapping[int, int]) -> None:
-        from kafka import KafkaAdminClient, TopicPartition
-
-        with KafkaAdminClient(**self._brokers.client()) as admin:
-            admin.delete_records({TopicPartition(topic, part): offset for part, offset in before.items()})
-
     def grow(self, topic: str, partitions: int) -> None:
         from kafka import KafkaAdminClient
 
-        with KafkaAdminClient(**self._brokers.client()) as admin:
+        with KafkaAdminClient(**self.brokers.client()) as admin:
             admin.create_partitions({topic: partitions})
         self.until(lambda: len(self.broker.ends([topic])) == partitions)
 
@@ -276,10 +230,34 @@ class LocalWorld(World):
         for name in self.deployments.names():
             with suppress(HeadroomError):
                 self.deployments.stop(name)
-        self.deployments.close()
         self.metrics.close()
         self._executors.close()
         self.broker.close()
+
+
+class LocalWorld(RealWorld):
+    """A real Kafka and a real Spark on this machine."""
+
+    def __init__(self, owner: Owner, embedded: EmbeddedBroker, folder: Path) -> None:
+        from pipelines.environments.local.deployments import LocalDeployments
+        from pipelines.environments.local.executors import LocalExecutors
+        from pipelines.environments.local.failures import LocalFailures
+        from pipelines.environments.metrics import JobMetrics
+        from pipelines.integrations.spark import LocalSpark
+
+        super().__init__(embedded.brokers, folder / "checkpoints")
+        settings = SparkSettings(slots=SLOTS, network_timeout_s=FREEZE_S, heartbeat_s=2)
+        (folder / "contract_job.py").write_text(JOB)
+        spark = LocalSpark(owner, settings)
+        self.deployments = LocalDeployments(owner, spark, self.brokers, settings=settings, project=folder)
+        self.deployments.watch()
+        self.failures = LocalFailures(owner, self.deployments, broker=embedded)
+        self._executors = LocalExecutors(spark)
+        self.metrics = JobMetrics(self.broker, self.deployments, self._executors)
+
+    def close(self) -> None:
+        super().close()
+        self.deployments.close()
 
 
 @pytest.fixture(scope="package")

@@ -14,7 +14,7 @@ from models.quantities import Unknown
 from models.simulation.cluster import Cluster
 from models.simulation.sampling import SimulatedMetrics
 from pipelines.environments.attached import Attached, AttachedDeployments, AttachedMetrics, Theirs
-from pipelines.environments.local.metrics import LocalMetrics
+from pipelines.environments.metrics import JobMetrics
 
 
 class NoExecutors:
@@ -40,7 +40,7 @@ class Outside:
         if isinstance(world.deployments, Cluster):
             metrics = SimulatedMetrics(world.cluster)
         else:
-            metrics = stack.enter_context(LocalMetrics(world.broker, self.deployments, NoExecutors()))
+            metrics = stack.enter_context(JobMetrics(world.broker, self.deployments, NoExecutors()))
         self.metrics = AttachedMetrics(metrics, attached)
 
     def looks(self) -> Any:

@@ -6,12 +6,13 @@ import itertools
 import math
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
+from brokers_outside import KafkaOutside, TwinOutside
 
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Broker
@@ -19,54 +20,15 @@ from models.quantities import Misuse
 from models.simulation.cluster import Cluster
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
+from tests.contracts.conftest import REAL
 
-REAL = (
-    pytest.mark.real,
-    # kafka-python reads its schemas that way while it is imported.
-    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
-    # And it leaves the sockets of refused connections to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-)
 names = (f"contract-{number}" for number in itertools.count())
 
 
-class Bench(Protocol):
-    """A broker, and what a test does to it from outside."""
-
-    broker: Broker
-
-    def now_s(self) -> float: ...
-    def pass_time(self, seconds: float) -> None: ...
-    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
-        """Partition -> so many records, there when it returns."""
-
-    def expire(self, topic: str, before: Mapping[int, int]) -> None: ...
-    def grow(self, topic: str, partitions: int) -> None: ...
-    def restart(self) -> None: ...
-    @contextmanager
-    def silence(self) -> Iterator[Broker]:
-        """The broker is there but says nothing; a client with little patience."""
-
-
-class TwinBench:
+class TwinBench(TwinOutside):
     def __init__(self) -> None:
-        self._cluster = Cluster(now_s=1.7e9)
-        self.broker = self._cluster.topics
-
-    def now_s(self) -> float:
-        return self._cluster.now_s
-
-    def pass_time(self, seconds: float) -> None:
-        self._cluster.advance(seconds)
-
-    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
-        self._cluster.topics.produce(topic, counts, at_s=self.now_s())
-
-    def expire(self, topic: str, before: Mapping[int, int]) -> None:
-        self._cluster.topics.expire(topic, before, at_s=self.now_s())
-
-    def grow(self, topic: str, partitions: int) -> None:
-        self._cluster.topics.grow(topic, partitions, at_s=self.now_s())
+        self.cluster = Cluster(now_s=1.7e9)
+        self.broker = self.cluster.topics
 
     def restart(self) -> None:
         with self.silence():
@@ -74,45 +36,22 @@ class TwinBench:
 
     @contextmanager
     def silence(self) -> Iterator[Broker]:
-        self._cluster.topics.leave(at_s=self.now_s())
+        self.cluster.topics.leave(at_s=self.now_s())
         try:
             yield self.broker
         finally:
-            self._cluster.topics.come_back(at_s=self.now_s())
+            self.cluster.topics.come_back(at_s=self.now_s())
 
     def close(self) -> None: ...
 
 
-class KafkaBench:
+class KafkaBench(KafkaOutside):
     def __init__(self, embedded: EmbeddedBroker) -> None:
         from kafka import KafkaAdminClient
 
-        self._embedded = embedded
+        self._embedded, self.brokers = embedded, embedded.brokers
         self._admin = KafkaAdminClient(**embedded.brokers.client())
         self.broker = KafkaBroker(embedded.brokers, patience_s=30.0)
-
-    def now_s(self) -> float:
-        return time.time()
-
-    def pass_time(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def produce(self, topic: str, counts: Mapping[int, int]) -> None:
-        from kafka import KafkaProducer
-
-        with KafkaProducer(**self._embedded.brokers.client()) as producer:  # one that knows all partitions
-            sent = [
-                producer.send(topic, b"x", partition=part)
-                for part, count in counts.items()
-                for _ in range(count)
-            ]
-            for one in sent:
-                one.get(timeout=30)
-
-    def expire(self, topic: str, before: Mapping[int, int]) -> None:
-        from kafka import TopicPartition
-
-        self._admin.delete_records({TopicPartition(topic, part): offset for part, offset in before.items()})
 
     def grow(self, topic: str, partitions: int) -> None:
         self._admin.create_partitions({topic: partitions})
@@ -143,6 +82,9 @@ class KafkaBench:
     def close(self) -> None:
         for client in (self._admin, self.broker):
             client.close()
+
+
+Bench = TwinBench | KafkaBench
 
 
 @pytest.fixture(params=["twin", pytest.param("kafka", marks=REAL)])

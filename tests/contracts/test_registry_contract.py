@@ -20,8 +20,7 @@ from pipelines.integrations.mlflow_registry import MlflowRegistry
 from pipelines.settings.schema import MlflowSettings
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.training import champions
-from profiling_jobs.training.champions import Champions
-from profiling_jobs.training.model_documents import document, training
+from profiling_jobs.training.champions import Champions, document, training
 
 CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16

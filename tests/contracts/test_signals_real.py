@@ -22,14 +22,10 @@ import pytest
 from models.ports import Function
 from models.quantities import Unknown
 from profiling_jobs.periodic import Periodic
-from profiling_jobs.telemetry.sampler import EVERY_S, Sampler
-from profiling_jobs.telemetry.timeline import Timeline
+from profiling_jobs.telemetry.timeline import EVERY_S, Sampler, Timeline
+from tests.contracts.conftest import REAL
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = list(REAL)
 
 FIGURES = logging.getLogger("signals")  # shown with --log-cli-level=INFO
 RATE_RPS = 150.0  # an eighth of what two executors carry: batches are short, and a busy machine copes
@@ -56,7 +52,7 @@ class Probes:
     def _work(self) -> None:
         from kafka import KafkaProducer
 
-        with KafkaProducer(**self._world._brokers.client(), linger_ms=0) as producer:
+        with KafkaProducer(**self._world.brokers.client(), linger_ms=0) as producer:
             begun = time.monotonic()
             while not self._closing.wait(0.02):
                 while self.sent < (time.monotonic() - begun) * RATE_RPS:
@@ -72,7 +68,7 @@ def read_back(world: Any, topic: str) -> dict[int, tuple[tuple[str, int], int, f
 
     found: dict[int, tuple[tuple[str, int], int, float]] = {}
     ends = world.broker.ends([topic])
-    with KafkaConsumer(**world._brokers.client(), enable_auto_commit=False) as consumer:
+    with KafkaConsumer(**world.brokers.client(), enable_auto_commit=False) as consumer:
         consumer.assign([TopicPartition(*part) for part in ends])
         consumer.seek_to_beginning()
         while any(consumer.position(TopicPartition(*part)) < end for part, end in ends.items()):
@@ -146,18 +142,12 @@ def test_latency_agrees_with_records_that_were_read_at_the_sink(
             to_sink.append(left[probe][2] - at_s)
     assert len(to_commit) > 0.8 * MEASURED_S * RATE_RPS * 0.8
     longest_s = max(b.at_s - a.at_s for a, b in pairwise(done))
-    for found_ms, percentile in (
-        (sample.latency_p50_ms, 50),
-        (sample.latency_p95_ms, 95),
-        (sample.latency_p99_ms, 99),
-    ):
-        assert not isinstance(found_ms, Unknown), found_ms.reason
-        truth, sink = np.percentile(to_commit, percentile), np.percentile(to_sink, percentile)
-        FIGURES.info(
-            "p%d %.3f s; by records %.3f s, at the sink %.3f s", percentile, found_ms / 1000, truth, sink
-        )
-        assert found_ms / 1000.0 == pytest.approx(truth, abs=0.3 + 0.1 * truth)
-        assert sink - 0.3 <= found_ms / 1000.0 <= sink + longest_s + 0.3
+    found_ms = sample.latency_p95_ms
+    assert not isinstance(found_ms, Unknown), found_ms.reason
+    truth, sink = np.percentile(to_commit, 95), np.percentile(to_sink, 95)
+    FIGURES.info("p95 %.3f s; by records %.3f s, at the sink %.3f s", found_ms / 1000, truth, sink)
+    assert found_ms / 1000.0 == pytest.approx(truth, abs=0.3 + 0.1 * truth)
+    assert sink - 0.3 <= found_ms / 1000.0 <= sink + longest_s + 0.3
     assert min(np.asarray(to_commit) - np.asarray(to_sink)) > -0.05, "seen at the sink after the commit"
 
 

@@ -1,29 +1,140 @@
-"""What every store promises: the one in memory and the one in a file say the same."""
+"""What every store promises, also to other processes, across crashes and between versions."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from memory_store import MemoryStore
 
+from models.errors import NotReady, Unsafe
 from models.ports import Control, Directive, Lease, Store
 from models.quantities import Measurement, Misuse, RecoveryEvent
-from pipelines.integrations.sqlite_store import SqliteStore
+from pipelines.integrations.stores import sql
+from pipelines.integrations.stores.sql import MIGRATIONS, TABLES, SqlStore
+from pipelines.integrations.stores.sqlite import SqliteStore
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-    else:
-        with SqliteStore(tmp_path / "headroom.db") as store:
+@dataclass(frozen=True)
+class Place:
+    """Where a store is."""
+
+    open: Callable[..., SqlStore]
+    code: str
+    """The expression that opens it in another process."""
+    module: str = "pipelines.integrations.stores.sqlite"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.real)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        path = tmp_path / "headroom.db"
+        return Place(partial(SqliteStore, path), f"SqliteStore(Path({str(path)!r}))")
+    url = request.getfixturevalue("real_postgres").url
+    from pipelines.integrations.stores.postgres import PostgresStore
+
+    given = {"variable": "HEADROOM_STORE_URL", "schema": f"contract_{next(SCHEMAS)}"}
+    return Place(
+        partial(PostgresStore, url, **given), f"PostgresStore({url!r}, **{given!r})", PostgresStore.__module__
+    )
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    with place.open() as store:
+        yield store
+
+
+class TestCopying:
+    """From the SQLite file that was used before."""
+
+    @pytest.fixture
+    def before(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
+        monkeypatch.setattr(sql, "AT_ONCE", 2)
+        with SqliteStore(tmp_path / "before.db") as store:
+            assert store.empty()
+            for interval in range(5):
+                store.record_evaluation(
+                    "orders", interval=interval, at_s=30.0 * interval, evaluation={"ü": 1}
+                )
+            store.save_control(Control("orders", 7, {"size": 3}), expected_epoch=None)
+            assert store.claim(Lease("orders", 7, "me", 100.0), now_s=50.0)
+            store.direct(Directive("orders", "pin", "ann", "a sale", 10.0, None, 4))
+            store.direct(Directive("orders", "pause", "bob", "a look", 20.0, 90.0))
+            store.resume("orders", who="ann", why="over", now_s=30.0)
+            measured = Measurement(2, 100.0, 100.0, True, None, 60.0, 120.0)
+            store.add_measurement("orders", "k", measured, at_s=5.0)
+            store.add_event(
+                "orders", RecoveryEvent("driver_kill", 2, 40.0, 8.0, 30.0), details={"on": "copy"}
+            )
+            store.save_document("orders", "copies", {"made": 1})
             yield store
+
+    def test_everything_is_there_and_goes_on(self, before: SqliteStore, store: SqlStore) -> None:
+        rows = store.copy_from(before)
+        assert rows == {
+            **dict.fromkeys(TABLES, 1),
+            "evaluations": 5,
+            "directives": 3,
+        }
+        for both in (before, store):
+            both.direct(Directive("orders", "pin", "cy", "later", 60.0, None, 5))
+        for read in (
+            lambda one: one.evaluations("orders", limit=1000),
+            lambda one: one.control("orders"),
+            lambda one: one.directives("orders", now_s=70.0),
+            lambda one: one.audit("orders"),
+            lambda one: one.measurements("orders"),
+            lambda one: one.events("orders"),
+            lambda one: one.document("orders", "copies"),
+            lambda one: one.claim(Lease("orders", 6, "other", 200.0), now_s=150.0),
+            lambda one: one.claim(Lease("orders", 7, "other", 200.0), now_s=60.0),
+        ):
+            assert read(store) == read(before)
+
+    def test_a_store_that_is_not_empty_is_left_alone(self, before: SqliteStore, store: SqlStore) -> None:
+        store.save_document("clicks", "copies", {"made": 2})
+        assert not store.empty()
+        with pytest.raises(Unsafe, match=r"is not empty \(there is something in documents\)"):
+            store.copy_from(before)
+        assert store.evaluations("orders") == ()
+
+    def test_one_that_breaks_off_leaves_nothing(
+        self, before: SqliteStore, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copied = sql._copied
+
+        def broken(table: str, source: Any, target: Any) -> int:
+            if table == "events":
+                raise NotReady("the connection broke")
+            return copied(table, source, target)
+
+        monkeypatch.setattr(sql, "_copied", broken)
+        with pytest.raises(NotReady):
+            store.copy_from(before)
+        assert store.empty()
+
+    def test_every_table_and_column_is_known(self, before: SqliteStore) -> None:
+        with before._reading() as connection:
+            tables = before._tables(connection) - {"schema_version"}
+            found = {
+                one: [row[1] for row in connection.execute(f"PRAGMA table_info({one})") if row[1] != "id"]
+                for one in tables
+            }
+        assert found == {table: list(columns) for table, columns in TABLES.items()}
 
 
 class TestEvaluations:
@@ -92,7 +203,7 @@ class TestDocuments:
         assert store.document("orders", "search") == {"steps": [1]}
 
     @pytest.mark.parametrize(
-        ("document", "place"),
+        ("document", "said"),
         [
             ({"a": {1: 2}}, r"search\.a: keys"),
             ({"a": [0, np.int64(3)]}, r"search\.a\[1\].*int64"),
@@ -102,9 +213,9 @@ class TestDocuments:
         ],
     )
     def test_what_would_be_changed_on_its_way_is_refused(
-        self, store: Store, document: dict[str, object], place: str
+        self, store: Store, document: dict[str, object], said: str
     ) -> None:
-        with pytest.raises(Misuse, match=place):
+        with pytest.raises(Misuse, match=said):
             store.save_document("orders", "search", document)
         assert store.document("orders", "search") is None
 
@@ -129,8 +240,8 @@ class TestControl:
         store.save_control(Control("orders", 4, {}), expected_epoch=None)
         with pytest.raises(Misuse, match=r"control\.epoch"):
             store.save_control(Control("orders", 3, {}), expected_epoch=4)
-        with pytest.raises(Misuse, match="epoch"):
-            Control("orders", -1, {})
+        with pytest.raises(Misuse, match=r"control\.epoch"):
+            store.save_control(Control("clicks", -1, {}), expected_epoch=None)
 
     def test_of_many_threads_one_wins_each_epoch(self, store: Store) -> None:
         store.save_control(Control("orders", 0, {}), expected_epoch=None)
@@ -276,6 +387,11 @@ class TestFacts:
         )
         assert store.measurements("clicks") == ()
 
+    def test_those_of_one_moment_are_in_the_order_of_their_keys(self, store: Store) -> None:
+        for key in ("b", "a", "B", "é", "ab"):
+            store.add_measurement("orders", key, Measurement(2, 900.0, 880.0, sustained=True), at_s=20.0)
+        assert [key for key, *_ in store.measurements("orders")] == ["B", "a", "ab", "b", "é"]
+
     def test_events_by_time_also_those_that_never_recovered(self, store: Store) -> None:
         late = RecoveryEvent("driver_kill", 4, 200.0, 30.5, math.inf)
         early = RecoveryEvent("live_out", 2, 100.0, 0.0, 12.0)
@@ -292,3 +408,166 @@ class TestFacts:
         store.add_event("orders", replace(event, recovery_s=90.0), details={"told": 2})
         store.add_event("clicks", event, details={})
         assert store.events("orders") == ((replace(event, recovery_s=90.0), {"told": 2}),)
+
+
+def process(code: str, place: Place, who: str) -> subprocess.Popen[str]:
+    """Another process, ready to go once it is told to."""
+    head = (
+        "import sys\nfrom pathlib import Path\nfrom models.ports import Control, Lease\n"
+        f"from {place.module} import {place.code.partition('(')[0]}\n"
+        f"who = {who!r}\nprint('ready', flush=True)\nsys.stdin.readline()\nstore = {place.code}\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", head + code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def race(code: str, place: Place) -> list[list[str]]:
+    """The words that two processes print which were let go at the same moment."""
+    both = [process(code, place, who) for who in ("a", "b")]
+    for one in both:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    for one in both:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    words = [one.communicate(timeout=60)[0].split() for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    return words
+
+
+class TestTwoProcesses:
+    def test_one_wins_each_epoch_and_nothing_is_lost(self, place: Place) -> None:
+        # Both also create the tables at the same moment. Each adds one to a counter, again and again.
+        code = """
+for _ in range(40):
+    while True:
+        seen = store.control("orders")
+        epoch, count = (seen.epoch, seen.state["count"]) if seen else (None, 0)
+        mine = Control("orders", 0 if epoch is None else epoch + 1, {"count": count + 1, "by": who})
+        if store.save_control(mine, expected_epoch=epoch):
+            print(mine.epoch)
+            break
+"""
+        won = race(code, place)
+        assert sorted(int(epoch) for words in won for epoch in words) == list(range(80))
+        with place.open() as store:
+            kept = store.control("orders")
+        assert kept is not None
+        assert kept.state["count"] == 80
+
+    def test_one_claims_each_epoch(self, place: Place) -> None:
+        code = """
+for epoch in range(40):
+    if store.claim(Lease("orders", epoch, who, until_s=1000.0 * epoch + 1000.0), now_s=1000.0 * epoch):
+        print(epoch)
+"""
+        won = race(code, place)
+        claimed = sorted(int(epoch) for words in won for epoch in words)
+        assert len(claimed) == len(set(claimed))
+        assert 39 in claimed
+
+    def test_an_interval_is_evaluated_by_one_of_them(self, place: Place) -> None:
+        code = """
+for interval in range(40):
+    if store.record_evaluation("orders", interval=interval, at_s=30.0 * interval, evaluation={"by": who}):
+        print(interval)
+"""
+        won = race(code, place)
+        assert sorted(int(interval) for words in won for interval in words) == list(range(40))
+
+
+class TestRepeated:
+    """A caller that does not know whether a write has arrived makes it once more."""
+
+    def test_a_write_made_twice_has_the_effect_of_one(self, store: Store) -> None:
+        lease = Lease("orders", 5, "run-a", until_s=100.0)
+        pause = Directive("orders", "pause", "ann", "release day", since_s=10.0)
+        for first in (True, False):
+            assert store.record_evaluation("orders", interval=7, at_s=210.0, evaluation={}) is first
+            assert store.save_control(Control("clicks", 0, {}), expected_epoch=None) is first
+            store.direct(pause)
+        for _ in range(2):
+            assert store.save_control(Control("clicks", 0, {"tick": 2}), expected_epoch=0)
+            assert store.claim(lease, now_s=10.0)
+            assert store.directives("orders", now_s=11.0) == (pause,)
+            assert len(store.evaluations("orders")) == 1
+        for _ in range(2):
+            store.release(lease)
+        assert store.claim(replace(lease, holder="run-b"), now_s=11.0)
+
+
+class TestCrashes:
+    def test_what_was_said_to_be_written_survives_a_kill(self, place: Place) -> None:
+        code = """
+for step in range(10**9):
+    store.save_document("orders", "search", {"step": step, "ballast": "x" * 5000})
+    print(step, flush=True)
+"""
+        writer = process(code, place, "a")
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+        for _ in range(20):
+            writer.stdout.readline()
+        writer.kill()
+        confirmed = int((writer.communicate()[0].split() or ["19"])[-1])
+        with place.open() as store:
+            kept = store.document("orders", "search")
+            assert kept is not None
+            assert kept["step"] >= confirmed
+            store.save_document("orders", "search", {})  # the dead one's lock is gone
+
+    def test_a_fork_gets_a_connection_of_its_own(self, place: Place) -> None:
+        with place.open() as store:
+            store.save_document("orders", "search", {"by": "parent"})
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    store.save_document("orders", "search", {"by": "child"})
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitpid(child, 0)[1] == 0
+            assert store.document("orders", "search") == {"by": "child"}
+            store.save_document("orders", "search", {"by": "parent"})
+            assert store.document("orders", "search") == {"by": "parent"}
+
+
+class TestVersions:
+    LATER = (*MIGRATIONS, ("ALTER TABLE documents ADD COLUMN author TEXT", "CREATE TABLE extra (x INTEGER)"))
+
+    def test_an_older_database_comes_forward_with_all_it_holds(self, place: Place) -> None:
+        with place.open() as store:
+            store.direct(Directive("orders", "pin", "ann", "sale", since_s=1.0, value=4))
+        with place.open(migrations=self.LATER) as store:
+            assert len(store.directives("orders", now_s=2.0)) == 1
+
+    def test_a_newer_one_is_refused_with_what_to_do_and_left_alone(self, place: Place) -> None:
+        with place.open(migrations=self.LATER) as newer:
+            newer.save_control(Control("orders", 1, {}), expected_epoch=None)
+            with pytest.raises(Unsafe, match=r"newer Headroom \(schema 2.* up to 1\): update Headroom"):
+                place.open()
+            assert newer.control("orders") == Control("orders", 1, {})
+
+    def test_a_migration_that_fails_leaves_the_old_version(self, place: Place) -> None:
+        place.open().close()
+        with pytest.raises(Unsafe, match="no_such"):
+            place.open(migrations=(*self.LATER, ("ALTER TABLE no_such ADD COLUMN x TEXT",)))
+        with place.open() as store:
+            assert store.audit("orders") == ()
+
+    def test_an_open_store_notices_that_the_database_has_moved_on(self, place: Place) -> None:
+        """Two versions of Headroom at once: the older one must not write into what it does not know."""
+        with place.open() as older:
+            place.open(migrations=self.LATER).close()
+            with pytest.raises(Unsafe, match="newer Headroom"):
+                older.save_document("orders", "search", {})

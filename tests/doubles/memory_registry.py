@@ -9,7 +9,7 @@ from models.codec import dumps, loads
 from models.errors import Misconfigured
 from models.ports import ModelVersion
 from models.quantities import Unknown, whole
-from profiling_jobs.training.model_documents import Document, check_registration, job_and_kind
+from profiling_jobs.training.champions import Document, check_registration, job_and_kind
 
 
 class MemoryRegistry:

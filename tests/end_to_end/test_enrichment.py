@@ -10,24 +10,25 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
+from orders import orders
+from waiting import until
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
-from models.errors import Misconfigured
 from models.ports import Plan, Source
 from models.probing import Settings as Search
 from models.probing import estimates
 from models.quantities import Interval, Unknown
 from pipelines.environments import base
-from pipelines.environments.base import World
-from pipelines.integrations import java
+from pipelines.environments.base import Environment
+from pipelines.integrations.java import Java
+from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.processes.owner import cleanup
 from pipelines.settings import job_plans, loading
 from pipelines.settings.schema import JobSettings, Settings
@@ -36,6 +37,7 @@ from profiling_jobs.experiments.drill_prediction import Models, lesson
 from profiling_jobs.experiments.drilling import Drilling, planned
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import measured, overheads_s
+from profiling_jobs.telemetry.batch_costs import EngineInputs
 
 pytestmark = pytest.mark.real
 
@@ -66,11 +68,7 @@ conf = {{"spark.sql.adaptive.enabled" = "false", "spark.sql.adaptive.streaming.s
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        java.find()
-    except Misconfigured as error:
-        pytest.skip(str(error))
+def folder(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Path:
     return tmp_path_factory.mktemp("enrichment") / ".headroom"
 
 
@@ -97,7 +95,7 @@ def job(settings: Settings) -> JobSettings:
 
 
 @pytest.fixture(scope="module")
-def here(folder: Path, settings: Settings, show: Show) -> Iterator[World]:
+def here(folder: Path, settings: Settings, show: Show) -> Iterator[Environment]:
     try:
         with base.opened(settings, folder, say=show) as found:
             for topic in ("orders", "answers"):
@@ -113,7 +111,7 @@ def plan(job: JobSettings, folder: Path) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def capacity(here: World, job: JobSettings, plan: Plan, show: Show) -> CapacityModel:
+def capacity(here: Environment, job: JobSettings, plan: Plan, show: Show) -> CapacityModel:
     """A short search at 1, 2 and 4 executors, and the model of what it has found."""
     search = Search(
         scale_outs=SIZES,
@@ -142,15 +140,15 @@ def capacity(here: World, job: JobSettings, plan: Plan, show: Show) -> CapacityM
 
 
 @pytest.fixture(scope="module")
-def models(here: World, capacity: CapacityModel, show: Show) -> Models:
+def models(here: Environment, capacity: CapacityModel, show: Show) -> Models:
     """Everything that is known before the drill: the downtime is believed, not learnt."""
     overheads = overheads_s(here.store, "enrichment")
     assert not isinstance(overheads, Unknown)
     show(f"overhead of a batch: { ({size: round(one, 2) for size, one in sorted(overheads.items())}) }")
-    return Models(capacity, DowntimeModel.fit(()), overheads, limit_records=LIMIT)
+    return Models(capacity, DowntimeModel.fit(()), EngineInputs(overheads, LIMIT))
 
 
-def test_more_executors_process_more(here: World, capacity: CapacityModel, show: Show) -> None:
+def test_more_executors_process_more(here: Environment, capacity: CapacityModel, show: Show) -> None:
     found = [capacity.predict(size) for size in SIZES]
     show(f"capacity ({capacity.form}): {dict(zip(SIZES, found, strict=True))}")
     rates = [one.mid for one in found if isinstance(one, Interval)]
@@ -163,7 +161,7 @@ def test_more_executors_process_more(here: World, capacity: CapacityModel, show:
 
 
 def test_a_killed_executor_is_recovered_from(
-    here: World, job: JobSettings, plan: Plan, settings: Settings, models: Models, show: Show
+    here: Environment, job: JobSettings, plan: Plan, settings: Settings, models: Models, show: Show
 ) -> None:
     rate = RATE_SHARE * _mid(models, 2)
     (outcome,) = Drilling(
@@ -172,7 +170,7 @@ def test_a_killed_executor_is_recovered_from(
         failures=here.failures,
         partitions=here.partitions(plan, job),
         rules=job_plans.rules(job),
-        settings=replace(job_plans.drill_settings(job, settings.spark), max_lag_s=60.0, window_s=30.0),
+        settings=replace(job_plans.drill_settings(job, settings.spark), max_lag_s=60.0),
         batch_began_s=here.batch_began_s,
         say=show,
     ).run(planned(kinds=["executor_kill"], rates_rps={2: [rate]}, repeats=1), models=models)[-1:]
@@ -183,7 +181,7 @@ def test_a_killed_executor_is_recovered_from(
     assert math.isfinite(event.recovery_s)
     said = outcome.details["predicted_recovery_s"]
     assert math.isfinite(said["mid"])
-    taught = lesson(event, outcome.details, drill_prediction.at_its_pace(models, 2, outcome.details))
+    taught = lesson(event, outcome.details, models)
     assert not isinstance(taught, Unknown), taught.reason
     learnt = replace(models, downtime=models.downtime.update(taught))
     with_it = drill_prediction.of_drill(learnt, "executor_kill", scale_out=2, details=outcome.details)
@@ -193,13 +191,17 @@ def test_a_killed_executor_is_recovered_from(
 
 
 def test_a_live_rescale_under_load_loses_nothing(
-    here: World, job: JobSettings, plan: Plan, models: Models, show: Show
+    here: Environment, job: JobSettings, plan: Plan, models: Models, show: Show
 ) -> None:
     source = here.open_source("enrichment", job, "orders-live", {"events": "orders"})
     here.deployments.launch(plan)
     try:
-        _until(lambda: here.deployments.status("enrichment").executors_alive == 2, "two executors")
-        _until(lambda: _lag(here) < 100.0, "the first batches")
+        until(
+            lambda: here.deployments.status("enrichment").executors_alive == 2,
+            "two executors",
+            timeout_s=PATIENCE_S,
+        )
+        until(lambda: _lag(here) < 100.0, "the first batches", timeout_s=PATIENCE_S)
         rate = RATE_SHARE * _mid(models, 2)
         source.set_rate(rate)
         for epoch, size in enumerate((4, 3), start=1):
@@ -216,8 +218,9 @@ def test_a_live_rescale_under_load_loses_nothing(
     _nothing_was_lost(here, show, rescales=2)
 
 
-def _nothing_was_lost(here: World, show: Show, *, rescales: int) -> None:
-    asked, answered = _orders(here, "orders"), _orders(here, "answers")
+def _nothing_was_lost(here: Environment, show: Show, *, rescales: int) -> None:
+    assert isinstance(here.broker, KafkaBroker)
+    asked, answered = orders(here.broker, "orders"), orders(here.broker, "answers")
     lost = asked - answered
     twice = answered - asked
     unasked = [order for order in answered if order not in asked]
@@ -238,12 +241,12 @@ def _mid(models: Models, size: int) -> float:
     return found.mid
 
 
-def _lag(here: World) -> float:
+def _lag(here: Environment) -> float:
     lag = here.metrics.sample("enrichment").lag_records
     return math.inf if isinstance(lag, Unknown) else lag
 
 
-def _commits(here: World, count: int) -> None:
+def _commits(here: Environment, count: int) -> None:
     """Let some batches pass."""
     seen = 0
 
@@ -252,40 +255,9 @@ def _commits(here: World, count: int) -> None:
         seen += len(here.metrics.sample("enrichment").commits)
         return seen >= count
 
-    _until(enough, f"{count} batches")
+    until(enough, f"{count} batches", timeout_s=PATIENCE_S)
 
 
-def _finish(here: World, source: Source) -> None:
+def _finish(here: Environment, source: Source) -> None:
     source.stop()
-    _until(lambda: _lag(here) == 0.0, "the last batch")
-
-
-def _until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, f"{what} did not come within {PATIENCE_S:.0f} s"
-        time.sleep(0.5)
-
-
-def _orders(here: World, topic: str) -> Counter[str]:
-    """How often each order is in a topic."""
-    from kafka import KafkaConsumer, TopicPartition
-
-    from pipelines.integrations.kafka_broker import KafkaBroker
-
-    assert isinstance(here.broker, KafkaBroker)
-    ends = here.broker.ends([topic])
-    found: Counter[str] = Counter()
-    with KafkaConsumer(
-        **here.broker.brokers.client(), auto_offset_reset="earliest", enable_auto_commit=False
-    ) as consumer:
-        parts = [TopicPartition(*part) for part in ends]
-        consumer.assign(parts)
-        left = {TopicPartition(*part) for part, end in ends.items() if end > 0}
-        until = time.monotonic() + PATIENCE_S
-        while left:
-            assert time.monotonic() < until, f"{topic} could not be read"
-            for records in consumer.poll(timeout_ms=1000, max_records=5000).values():
-                found.update(json.loads(record.value)["order"] for record in records)
-            left = {part for part in left if consumer.position(part) < ends[(part.topic, part.partition)]}
-    return found
+    until(lambda: _lag(here) == 0.0, "the last batch", timeout_s=PATIENCE_S)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
-from models.errors import Misconfigured
 from models.probing import Probe, Result
 from models.quantities import Unknown
 from pipelines.environments import base
-from pipelines.environments.base import World
-from pipelines.integrations import java
+from pipelines.environments.base import Environment
+from pipelines.integrations.java import Java
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.processes.processes import marked
 from pipelines.settings import job_plans, loading
@@ -48,11 +48,7 @@ probe_s = 60
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        java.find()
-    except Misconfigured as error:
-        pytest.skip(str(error))
+def folder(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Path:
     return tmp_path_factory.mktemp("faults") / ".headroom"
 
 
@@ -62,8 +58,8 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def here(folder: Path, settings: Settings) -> Iterator[World]:
-    """A world per test, because each breaks it."""
+def here(folder: Path, settings: Settings) -> Iterator[Environment]:
+    """An environment per test, because each breaks it."""
     try:
         with base.opened(settings, folder) as found:
             yield found
@@ -71,13 +67,13 @@ def here(folder: Path, settings: Settings) -> Iterator[World]:
         cleanup(folder, end_owner=True)
 
 
-def _copies(here: World, settings: Settings, folder: Path) -> Copies:
+def _copies(here: Environment, settings: Settings, folder: Path) -> Copies:
     job = settings.jobs["enrichment"]
     plan = job_plans.live_plan("enrichment", job, folder=folder)
     return Copies(plan, here.around("enrichment", job), partitions={"events": 2, "results": 2})
 
 
-def _probe(here: World, copies: Copies, disturb: Callable[[ProbeRun, Copy], bool]) -> Result:
+def _probe(here: Environment, copies: Copies, disturb: Callable[[ProbeRun, Copy], bool]) -> Result:
     """A probe during which `disturb` is called every second until it says that it has done it."""
     copy = copies.launch(1)
     run = ProbeRun(
@@ -107,7 +103,7 @@ def _works(run: ProbeRun, copy: Copy) -> bool:
     return not isinstance(copy.watch.timeline.first_commit_after(0.0), Unknown)
 
 
-def test_driver_broker_and_worker_die_in_a_probe(here: World, folder: Path, settings: Settings) -> None:
+def test_driver_broker_and_worker_die_in_a_probe(here: Environment, folder: Path, settings: Settings) -> None:
     copies = _copies(here, settings, folder)
 
     def kill_driver(run: ProbeRun, copy: Copy) -> bool:
@@ -164,8 +160,12 @@ def test_our_own_death_in_the_middle_of_a_probe(folder: Path) -> None:
     command = subprocess.Popen([sys.executable, "-c", code], cwd=project, env=environment)
     try:
         driver = "driver.enrichment-p"
-        _until(lambda: any(role.startswith(driver) for role in _roles(folder)), "a copy")
-        _until(lambda: any(role.startswith("replay.") for role in _roles(folder)), "a source")
+        until(lambda: any(role.startswith(driver) for role in _roles(folder)), "a copy", timeout_s=PATIENCE_S)
+        until(
+            lambda: any(role.startswith("replay.") for role in _roles(folder)),
+            "a source",
+            timeout_s=PATIENCE_S,
+        )
     finally:
         command.kill()
         command.wait()
@@ -189,10 +189,3 @@ def _role(folder: Path, role: str) -> int:
     found = [one.pid for one in marked(Owner(folder).id) if one.role == role and "java" in one.command[0]]
     assert found, f"no process is {role}"
     return found[0]
-
-
-def _until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, f"{what} did not come within {PATIENCE_S:.0f} s"
-        time.sleep(0.5)

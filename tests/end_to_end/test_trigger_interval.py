@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from memory_registry import MemoryRegistry
 
-from models.errors import Misconfigured
 from models.ports import Broker
 from pipelines.environments import base
-from pipelines.integrations import java
+from pipelines.integrations.java import Java
 from pipelines.integrations.kafka_broker import KafkaBroker
-from pipelines.orchestration.modelling import Modelling
+from pipelines.orchestration.resources import Modelling
 from pipelines.processes.owner import cleanup
 from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
@@ -94,11 +93,7 @@ profile_guess_rps = 400
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    try:
-        java.find()
-    except Misconfigured as error:
-        pytest.skip(str(error))
+def folder(tmp_path: Path, real_java: Java) -> Iterator[Path]:
     (tmp_path / "clicks.py").write_text(SCRIPT)
     found = tmp_path / ".headroom"
     try:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from simulated_service import ORDERS
 
 from models.quantities import Unknown
 from pipelines.environments import base, batch_tasks
@@ -10,19 +11,9 @@ from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading
 from profiling_jobs.orders import run_order
 
-TOML = """
-[deployment]
-kind = "simulated"
-[spark]
-slots = 8
-[job.orders]
-build = "a:b"
-inputs = {events = "in"}
-outputs = {alerts = "out"}
+TOML = f"""{ORDERS}
 scale_out_max = 8
-max_offsets_per_trigger = 2000
 probe_s = 60
-warm_up_s = 10
 profile_scale_outs = [1]
 profile_most_probes = 1
 profile_budget_executor_s = 1000
@@ -38,6 +29,10 @@ def real(tmp_path):
     """A simulated world that says it is a real one: the twin's topics have partitions, too."""
     with base.opened(settings(), tmp_path) as there:
         yield replace(there, kind="local")
+
+
+def sizes(server):
+    return server.context.control_settings("orders").sizes
 
 
 @pytest.mark.fast
@@ -63,36 +58,30 @@ def test_the_tasks_of_a_batch(more, partitions, tasks):
 
 def test_decisions_take_the_sizes_at_which_the_waves_change(real, tmp_path):
     with InProcessServer(real, settings(), tmp_path) as server:
-        assert server.context.control_settings("orders").sizes == tuple(range(1, 9))  # there is no topic yet
+        assert sizes(server) == tuple(range(1, 9))  # there is no topic yet
         real.broker.create("in", partitions=12)
-        assert server.context.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+        assert sizes(server) == (1, 2, 3, 4, 6, 8)
     assert batch_tasks.known(real.store, "orders") == 12
 
 
 def test_while_the_broker_is_away_what_was_counted_before_holds(real, tmp_path):
     batch_tasks.learnt(real, "orders", settings().jobs["orders"], {"events": 12})
     with InProcessServer(real, settings(), tmp_path) as server:
-        assert server.context.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+        assert sizes(server) == (1, 2, 3, 4, 6, 8)
 
 
 def test_partitions_that_are_added_while_it_runs_are_noticed_and_told(real, tmp_path):
     lines = []
     real.broker.create("in", partitions=6)
     with InProcessServer(real, settings(), tmp_path, say=lines.append) as server:
-        assert server.context.control_settings("orders").sizes == (1, 2, 3, 6, 8)
+        assert sizes(server) == (1, 2, 3, 6, 8)
         real.broker.delete("in")
         real.clock.sleep(batch_tasks.AGAIN_S)
-        assert server.context.control_settings("orders").sizes == (
-            1,
-            2,
-            3,
-            6,
-            8,
-        )  # it cannot be read: as before
+        assert sizes(server) == (1, 2, 3, 6, 8)  # it cannot be read: as before
         real.broker.create("in", partitions=12)
         assert lines == []
         real.clock.sleep(batch_tasks.AGAIN_S)
-        assert server.context.control_settings("orders").sizes == (1, 2, 3, 4, 6, 8)
+        assert sizes(server) == (1, 2, 3, 4, 6, 8)
     assert lines == ["orders: 12 tasks a batch now, 6 tasks a batch before"]
     assert batch_tasks.known(real.store, "orders") == 12
 
@@ -108,5 +97,5 @@ def test_a_search_counts_with_what_its_copies_have(real, tmp_path):
 def test_simulated_executors_have_no_waves(tmp_path):
     with base.opened(settings(), tmp_path) as there, InProcessServer(there, settings(), tmp_path) as server:
         there.broker.create("in", partitions=12)
-        assert server.context.control_settings("orders").sizes == tuple(range(1, 9))
+        assert sizes(server) == tuple(range(1, 9))
         assert isinstance(batch_tasks.known(there.store, "orders"), Unknown)

@@ -1,7 +1,5 @@
 """docs/configuration.md says what the declarations say."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,11 +9,11 @@ from pipelines.settings.page import PAGE, page
 pytestmark = pytest.mark.fast
 
 
-def test_the_committed_page_is_the_generated_one() -> None:
+def test_the_committed_page_is_the_generated_one():
     assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs` and commit docs/configuration.md"
 
 
-def test_the_page_names_bounds_choices_and_secrets() -> None:
+def test_the_page_names_bounds_choices_and_secrets():
     text = page()
     assert "| `confidence` | number > 0, ≤ 0.9999 | `0.95` |" in text
     assert "| `mode` | `observe`, `recommend`, `apply` | `recommend` |" in text
@@ -24,7 +22,7 @@ def test_the_page_names_bounds_choices_and_secrets() -> None:
     assert "`HEADROOM_SPARK_SLOTS`" in text
 
 
-def test_the_glossary_explains_the_words_and_is_linked() -> None:
+def test_the_glossary_explains_the_words_and_is_linked():
     glossary = (PAGE.parent / "glossary.md").read_text(encoding="utf-8")
     words = (
         "T_max promise headroom probe drill band champion provisional lag committed downtime recovery slot"

@@ -6,7 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
-from memory_store import MemoryStore
+from simulated_service import ORDERS
+from temporary_store import TemporaryStore
 
 from models.quantities import Unknown
 from models.simulation import sampling
@@ -19,20 +20,10 @@ from pipelines.settings import loading, time_windows
 from profiling_jobs.orders import run_order
 
 ROOT = Path(__file__).parents[2]
-TOML = """
-[deployment]
-kind = "simulated"
-[spark]
-slots = 8
-[job.orders]
-build = "a:b"
-inputs = {events = "in"}
-outputs = {alerts = "out"}
+TOML = f"""{ORDERS}
 scale_out = 2
 scale_out_max = 4
-max_offsets_per_trigger = 2000
 probe_s = 30
-warm_up_s = 10
 profile_scale_outs = [1, 2]
 profile_budget_executor_s = 600
 failure_kinds = ["executor_kill"]
@@ -54,6 +45,15 @@ def graph(defs):
 
 
 class TestGraph:
+    @staticmethod
+    def skipped(found, *, server):
+        """Why a tick has started nothing."""
+        sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
+        around = {"server": server, "store": TemporaryStore()}
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance=instance, resources=around)
+            return sensor(context).skip_reason.skip_message
+
     def test_five_stages_lead_from_the_input_to_what_runs(self, tmp_path):
         found = graph(definitions(tmp_path))
         assert {group for group, _ in found.values()} == {"record", "profile", "model", "decide", "apply"}
@@ -61,10 +61,8 @@ class TestGraph:
         assert found["workload_history"] == ("record", {"input_topics", "recording"})
         assert found["profiling_points"] == ("profile", {"recording"})
         assert found["failure_drills"] == ("profile", {"recording"})
-        assert found["decision"] == (
-            "decide",
-            {"workload_model", "capacity_model", "latency_model", "recovery_model"},
-        )
+        models = {"workload_model", "capacity_model", "latency_model", "recovery_model"}
+        assert found["decision"] == ("decide", models)
         assert found["scale_out"] == ("apply", {"decision"})
         assert found["running_query"] == ("apply", {"scale_out"})
 
@@ -75,6 +73,9 @@ class TestGraph:
         assert {"optimization", "profile", "record", "drill", "model"} <= jobs
         assert {schedule.name for schedule in found.schedules} == {"profile_orders"}
         assert all(s.default_status == dg.DefaultSensorStatus.RUNNING for s in found.sensors)
+        for one in (*found.sensors, *found.schedules):
+            assert one.description
+            assert "`" not in one.description, "Dagster shows it as plain text"
 
     @pytest.mark.parametrize(
         ("text", "told"),
@@ -89,31 +90,18 @@ class TestGraph:
         found = definitions(tmp_path, text)
         dg.Definitions.validate_loadable(found)
         assert "decision" in graph(found)
-        sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
-        with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(
-                instance=instance, resources={"server": None, "store": MemoryStore()}
-            )
-            reason = sensor(context).skip_reason.skip_message
+        reason = self.skipped(found, server=None)
         assert told in reason
         assert "reload this code location" in reason
         assert told in str(found.metadata["problem"])
 
-    def test_a_schedule_that_dagster_refuses_is_left_out_and_the_jobs_are_evaluated(
-        self, tmp_path, monkeypatch
-    ):
+    def test_a_schedule_that_dagster_refuses_is_left_out_and_jobs_are_evaluated(self, tmp_path, monkeypatch):
         monkeypatch.setattr(time_windows, "cron_problem", lambda line: "")
         found = definitions(tmp_path, TOML + 'drill_cron = "0 4 30 2 *"\n')
         dg.Definitions.validate_loadable(found)
         assert {schedule.name for schedule in found.schedules} == {"profile_orders"}
         assert "job.orders.drill_cron: no drill comes round" in str(found.metadata["problem"])
-        sensor = next(one for one in found.sensors if one.name == "optimization_sensor")
-        server = Client(tmp_path / ".headroom")
-        with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(
-                instance=instance, resources={"server": server, "store": MemoryStore()}
-            )
-            reason = sensor(context).skip_reason.skip_message
+        reason = self.skipped(found, server=Client(tmp_path / ".headroom"))
         assert reason.startswith("orders was not evaluated: ")
 
     def test_no_job_yet_is_not_wrong(self, tmp_path):
@@ -137,9 +125,8 @@ class TestAutomation:
         wanted = []
         for key in (None, "orders/e1/r700", "orders/e2/r900", None):
             if key:
-                instance.report_runless_asset_event(
-                    dg.AssetMaterialization("profiling_points", partition=key)
-                )
+                made = dg.AssetMaterialization("profiling_points", partition=key)
+                instance.report_runless_asset_event(made)
             found = dg.evaluate_automation_conditions(defs=defs, instance=instance, cursor=cursor)
             cursor = found.cursor
             wanted.append(set(found.get_requested_partitions(dg.AssetKey("capacity_model"))))
@@ -155,40 +142,35 @@ class TestAutomation:
             assert set(found.get_requested_partitions(dg.AssetKey(model))) == {"orders"}
 
 
-class TestValues:
-    def test_a_value_that_an_asset_returns_is_refused(self):
-        @dg.asset
-        def careless() -> int:
-            return 3
+def test_no_value_of_an_asset_is_kept_nor_read():
+    @dg.asset
+    def before():
+        return dg.MaterializeResult()
 
-        with dg.DagsterInstance.ephemeral() as instance:
-            done = dg.materialize(
-                [careless],
-                resources={"io_manager": RefusingIOManager()},
-                instance=instance,
-                raise_on_error=False,
-            )
-        failure = next(event for event in done.all_events if event.is_step_failure)
-        assert "nothing is pickled here" in str(failure.step_failure_data.user_failure_data.description)
+    @dg.asset
+    def after(before):
+        return dg.MaterializeResult()
 
-    def test_and_none_can_be_read(self):
-        @dg.asset
-        def before() -> dg.MaterializeResult:
-            return dg.MaterializeResult()
+    @dg.asset
+    def careless():
+        return 3
 
-        @dg.asset
-        def after(before) -> dg.MaterializeResult:
-            return dg.MaterializeResult()
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            [before, after, careless],
+            resources={"io_manager": RefusingIOManager()},
+            instance=instance,
+            raise_on_error=False,
+        )
+    failed = {event.step_key: event.step_failure_data for event in done.all_events if event.is_step_failure}
+    assert set(failed) == {"after", "careless"}
+    assert "nothing is pickled here" in str(failed["careless"].user_failure_data.description)
 
-        with dg.DagsterInstance.ephemeral() as instance:
-            done = dg.materialize(
-                [before, after],
-                resources={"io_manager": RefusingIOManager()},
-                instance=instance,
-                raise_on_error=False,
-            )
-        failed = [event.step_key for event in done.all_events if event.is_step_failure]
-        assert failed == ["after"]
+
+def failure(done):
+    """What the first step that has failed says."""
+    failed = next(event for event in done.all_events if event.is_step_failure)
+    return failed.step_failure_data.user_failure_data.description
 
 
 class Service:
@@ -196,11 +178,7 @@ class Service:
 
     def __init__(self, there, server, defs, instance):
         self.environment, self.server, self.instance = there, server, instance
-        self.resources = {
-            **defs.resources,
-            "server": server,
-            "store": there.store,
-        }
+        self.resources = {**defs.resources, "server": server, "store": there.store}
         self.assets = [one for one in defs.assets if isinstance(one, dg.AssetsDefinition)]
         self.defs = dg.Definitions(
             assets=defs.assets, jobs=defs.jobs, resources=self.resources, executor=dg.in_process_executor
@@ -216,15 +194,13 @@ class Service:
             run_config={"ops": {asset: {"config": config}}} if config else None,
             raise_on_error=False,
         )
-        return done, (
-            {name: one.value for name, one in done.asset_materializations_for_node(asset)[0].metadata.items()}
-            if done.success
-            else next(
-                event.step_failure_data.user_failure_data.description
-                for event in done.all_events
-                if event.is_step_failure
-            )
-        )
+        if not done.success:
+            return done, failure(done)
+        (made, *_) = done.asset_materializations_for_node(asset)
+        return done, {name: one.value for name, one in made.metadata.items()}
+
+    def logged(self, done):
+        return "\n".join(one.message for one in self.instance.all_logs(done.run_id) if one.message)
 
     def launched(self, job, partition="orders"):
         return self.defs.resolve_job_def(job).execute_in_process(
@@ -245,7 +221,7 @@ def service(tmp_path_factory):
         InProcessServer(there, settings, tmp_path / ".headroom") as server,
         dg.DagsterInstance.ephemeral() as instance,
     ):
-        patch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+        patch.setattr(sampling, "_p95_ms", lambda *arguments: none)
         run_order(server, "launch", "orders")
         there.flow("in", 700.0)
         yield Service(there, server, definitions(tmp_path), instance)
@@ -256,16 +232,12 @@ class TestStages:
         done, found = service.materialised("recording", seconds=20.0)
         assert found["records"] == pytest.approx(14_000, rel=0.01)
         assert found["mean_arrival_rps"] == pytest.approx(700.0, rel=0.01)
-        assert "records of in" in "\n".join(
-            event.message for event in service.instance.all_logs(done.run_id) if event.message
-        )
+        assert "records of in" in service.logged(done)
 
     def test_what_a_recording_takes_on_the_disk_can_be_bounded(self, service):
         done, found = service.materialised("recording", seconds=20.0, max_bytes=1)
         assert (done.success, found["records"]) == (True, 0)
-        assert "it ended at the size limit" in "\n".join(
-            event.message for event in service.instance.all_logs(done.run_id) if event.message
-        )
+        assert "it ended at the size limit" in service.logged(done)
 
     def test_a_decision_has_its_figures_and_its_table(self, service):
         _, found = service.materialised("decision")
@@ -344,8 +316,7 @@ def test_without_an_owner_a_run_says_what_to_start(tmp_path):
     with dg.DagsterInstance.ephemeral() as instance:
         job = defs.resolve_job_def("optimization")
         done = job.execute_in_process(partition_key="orders", instance=instance, raise_on_error=False)
-    failure = next(event for event in done.all_events if event.is_step_failure)
-    assert "headroom serve" in failure.step_failure_data.user_failure_data.description
+    assert "headroom serve" in failure(done)
 
 
 def test_dagster_accepts_what_dagster_yaml_says(tmp_path):

@@ -1,22 +1,23 @@
 """The demo as a user runs it, without its pages: every stage of the story, in less than two minutes."""
 
-import io
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
-from rich.progress import Progress
+from simulated_service import ORDERS, opened
 
 from pipelines.command_line import main
+from pipelines.demo.on_kubernetes import OVERLAY
 from pipelines.demo.scenes import JOB, SCENES
-from pipelines.demo.show import Bars, Lines, columns, summary, what_to_type, where_to_click
-from pipelines.demo.story import STAGES, Outcome
-from pipelines.orchestration.pages import Addresses
+from pipelines.demo.show import Lines, summary, what_to_type, where_to_click
+from pipelines.demo.story import STAGES, Evaluator, Outcome
 from pipelines.processes.owner import holder, owner_id
 from pipelines.processes.processes import marked
 from pipelines.settings import loading
@@ -58,9 +59,8 @@ def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
     # Nothing is left but what was learnt.
     assert holder(folder / ".headroom") is None
     assert marked(owner_id(folder / ".headroom")) == ()
-    assert (
-        Champions.load(folder / ".headroom", JOB).version == "capacity 1, latency 1, recovery 1, workload 1"
-    )
+    champions = Champions.load(folder / ".headroom", JOB)
+    assert champions.version == "capacity 1, latency 1, recovery 1, workload 1"
 
 
 @pytest.mark.fast
@@ -75,7 +75,8 @@ def test_a_folder_that_is_not_of_a_demo_is_left_alone(tmp_path):
 @pytest.mark.fast
 @pytest.mark.parametrize("kind", sorted(SCENES))
 def test_the_settings_of_the_demo_are_right(kind):
-    settings = loading.parse(SCENES[kind].settings, environment={})
+    cluster = (OVERLAY / "headroom.toml").read_text() if kind == "kubernetes" else ""
+    settings = loading.parse(cluster + SCENES[kind].settings, environment={})
     assert (settings.deployment.kind, list(settings.jobs)) == (kind, [JOB])
     assert settings.jobs[JOB].mode == "apply"
 
@@ -90,42 +91,21 @@ def test_lines_do_not_repeat_themselves():
     lines.progress(None, "probe 0")
     lines.progress(None, "hold 2 executors")
     lines.done("13 probes")
-    assert said == [
-        "[3/8] profile: copies say",
-        "      probe 0",
-        "      hold 2 executors",
-        "      → 13 probes (62 s)",
-    ]
-
-
-@pytest.mark.fast
-def test_bars_say_what_is_going_on_whatever_stands_in_it():
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with Progress(*columns(), console=console) as progress:
-        bars = Bars(progress)
-        bars.stage("profile", "copies say", number=3, of=8)
-        bars.progress(0.5, "probe 3 [/bold] of " + "many " * 40)
-        assert progress.tasks[0].percentage == 50.0
-        bars.done("13 probes")
-        bars.stage("drill", "failures", number=4, of=8)
-        bars.progress(None, "waiting")
-    shown = console.file.getvalue()
-    assert "3/8 profile" in shown
-    assert "13 probes" in shown
-    assert "waiting" in shown
+    assert said[0] == "[3/8] profile: copies say"
+    assert [line.strip() for line in said[1:]] == ["probe 0", "hold 2 executors", "→ 13 probes (62 s)"]
 
 
 @pytest.mark.fast
 def test_the_summary_says_what_was_decided_and_why():
     drill = {"kind": "driver_kill", "scale_out": 4, "rate_rps": 1150.0, "kept": True, "recovery_s": 51.0}
-    said = {"predicted_recovery_s": {"low": 26.0, "mid": 59.4, "high": None}}
+    predicted = {"predicted_recovery_s": {"low": 26.0, "mid": 59.4, "high": None}}
     outcome = Outcome(
         "simulated",
         promise={"target_s": 120.0, "confidence": 0.9},
         changes=[{"did": "scaled", "why": "the load rises", "reason": "scaled from 2 to 4 executors, live"}],
         drills=[
             {"stage": "drill", "kind": "driver_kill", "scale_out": 2, "rate_rps": None, "invalid": "a gap"},
-            {"stage": "prove", **drill, "details": said},
+            {"stage": "prove", **drill, "details": predicted},
         ],
         models={
             "capacity": {"version": 3, "to_make_it_firm": ["a drill", "a profile"]},
@@ -144,23 +124,46 @@ def test_the_summary_says_what_was_decided_and_why():
             },
         },
     )
-    assert summary(outcome) == [
-        "promise    after the loss of the driver enrichment has caught up with its input within 120 s, "
-        "with a probability of 90%",
-        "decided    the load rises",
-        "applied    scaled from 2 to 4 executors, live",
-        "now        hold 4 executors",
-        "not fewer  3 executors: recovered too late",
-        "headroom   25%: 4 executors sustain 2,000 records/s, about 1,500 are expected at most",
-        "drilled    the loss of the driver, 2 executors: invalid, a gap",
-        "proved     the loss of the driver, 4 executors at 1,150 records/s: recovered after 51 s, "
-        "predicted 59 s (26 to ?)",
-        "models     in charge: capacity 3 (provisional), workload 1",
-        "           to make capacity firm: a drill; a profile",
+    said = summary(outcome)
+    assert [name for name, _ in said] == [
+        *("promise", "decided", "applied", "now", "not fewer", "headroom", "drilled", "proved", "models", "")
     ]
-    assert where_to_click(Addresses("http://d", "http://m"))[0].startswith("Dagster    http://d/asset-groups")
+    text = "\n".join(line for _, line in said)
+    for part in (
+        "within 120 s, with a probability of 90 %",
+        "3 executors: recovered too late",
+        "25 %: 4 executors sustain 2,000 records/s, at most about 1,500 are expected",
+        "2 executors: invalid, a gap",
+        "recovered after 51 s, predicted 59 s (26 to ?)",
+        "capacity 3 (provisional), workload 1",
+    ):
+        assert part in text
+    where = {"pages": "http://p", "dagster": "http://p/dagster", "mlflow": "http://p/mlflow"}
+    clicks = where_to_click(where)
+    assert clicks[:2] == ["Pages      http://p", "             `headroom open` lets your browser in"]
+    assert clicks[2] == "Dagster    http://p/dagster/asset-groups"
+    assert where_to_click(where, opened="http://p/?token=t")[0] == "Pages      http://p/?token=t"
     assert what_to_type(Path("/a demo")).startswith("Commands   cd '/a demo' && /")
     assert what_to_type(Path("/demo")).endswith("headroom explain enrichment")
+
+
+@pytest.mark.fast
+def test_every_interval_is_evaluated_until_dagster_takes_over(tmp_path):
+    with opened(tmp_path, ORDERS, since_s=time.time() - 1200.0) as there:
+        there.environment.pace.set(60.0)
+        there.launched()
+        settings = there.here.context.settings
+        interval_s = settings.jobs["orders"].evaluation_interval_s
+        service = SimpleNamespace(environment=there.environment, server=there.server, settings=settings)
+        evaluator = Evaluator(service, "orders", interval_s=interval_s)
+        evaluator.start()
+        evaluator.next_tick()
+        there.environment.pace.catch_up()
+        evaluator.hand_over()
+        evaluator.close()
+        found = [one["interval"] for _, one in there.environment.store.evaluations("orders")]
+    assert found == list(range(found[0], found[-1] + 1))
+    assert found[-1] >= math.floor(time.time() / interval_s) - 1
 
 
 @pytest.mark.fast

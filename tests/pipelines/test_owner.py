@@ -1,39 +1,28 @@
 """Real processes, no Java: what an owner starts is found again, and nothing else is touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command import headroom
+from simulated_service import ORDERS
+from waiting import until
 
 from models.errors import Misconfigured, NotReady, Unsafe
-from pipelines.command_line import main
 from pipelines.processes.owner import Owner, cleanup, holder, owner_id
-from pipelines.processes.processes import OWNER, Process, cpu_seconds, descendants, end, identify, marked
+from pipelines.processes.processes import OWNER, cpu_seconds, descendants, end, identify, marked
 
 SLEEP = ("sleep", "600")
 
 
-def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit, "the condition was not reached"
-        time.sleep(0.01)
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     path = tmp_path / ".headroom"
     yield path
     cleanup(path, grace_s=0.2, end_owner=True)
@@ -41,7 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def bystander() -> Iterator[Process]:
+def bystander():
     """Somebody else's process."""
     with subprocess.Popen(SLEEP) as child:
         process = identify(child.pid)
@@ -50,7 +39,7 @@ def bystander() -> Iterator[Process]:
         child.kill()
 
 
-def test_a_process_is_started_marked_recorded_and_logged(folder: Path) -> None:
+def test_a_process_is_started_marked_recorded_and_logged(folder):
     with Owner(folder) as owner:
         process = owner.start("talker", ["sh", "-c", "echo hello; exec sleep 600"])
         assert owner.running("talker") == (process,)
@@ -63,7 +52,7 @@ def test_a_process_is_started_marked_recorded_and_logged(folder: Path) -> None:
     assert not list((folder / "processes").iterdir())
 
 
-def test_a_process_inherits_no_secret_of_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_inherits_no_secret_of_ours(folder, monkeypatch):
     monkeypatch.setenv("CLOUD_TOKEN", "hidden")
     with Owner(folder) as owner:
         owner.start("printer", ["env"], environment={"GIVEN": "on purpose"})
@@ -74,41 +63,30 @@ def test_a_process_inherits_no_secret_of_ours(folder: Path, monkeypatch: pytest.
     assert f"{OWNER}={owner.id}" in text
 
 
+UNUSABLE = "cannot be used (Not a directory|name another --folder"
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "words"),
     [
-        ["serve", "--no-pages"],
-        ["demo", "--deployment", "simulated"],
-        ["drill", "orders", "--rate-rps", "5"],
+        ("serve --no-pages --folder file/under", f"file/under: {UNUSABLE}"),
+        ("demo --deployment simulated --folder file/under", f"file/under: {UNUSABLE}"),
+        ("drill orders --rate-rps 5 --folder file/under", f"file/under: {UNUSABLE}"),
+        ("serve --no-pages", "File exists|.headroom/server"),
     ],
 )
-def test_a_folder_that_cannot_be_made_is_one_sentence(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_the_way_of_a_folder_is_one_sentence(command, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    job = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
-    (tmp_path / "headroom.toml").write_text(f'[deployment]\nkind = "simulated"\n{job}')
-    (tmp_path / "file").write_text("in the way")
-    said = CliRunner().invoke(main, [*command, "--folder", "file/under"])
-    assert said.exit_code == 2
-    assert "file/under: cannot be used (Not a directory" in said.stderr
-    assert "name another --folder" in said.stderr
-
-
-def test_a_file_where_a_folder_of_ours_should_be_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "headroom.toml").write_text('[deployment]\nkind = "simulated"\n')
+    (tmp_path / "headroom.toml").write_text(ORDERS)
     (tmp_path / ".headroom").mkdir(mode=0o700)
-    (tmp_path / ".headroom" / "server").write_text("in the way")
-    said = CliRunner().invoke(main, ["serve", "--no-pages"])
+    for file in ("file", ".headroom/server"):
+        (tmp_path / file).write_text("in the way")
+    said = headroom(*command.split())
     assert said.exit_code == 2
-    assert "File exists" in said.stderr
-    assert ".headroom/server" in said.stderr
+    assert all(word in said.stderr for word in words.split("|")), said.stderr
 
 
-def test_what_cannot_be_recorded_does_not_run(folder: Path) -> None:
+def test_what_cannot_be_recorded_does_not_run(folder):
     with Owner(folder) as owner:
         (folder / "processes").write_text("a file where the folder should be")
         with pytest.raises(NotReady, match="worker was not started"):
@@ -117,7 +95,7 @@ def test_what_cannot_be_recorded_does_not_run(folder: Path) -> None:
         (folder / "processes").unlink()
 
 
-def test_a_second_owner_is_told_who_the_first_one_is(folder: Path) -> None:
+def test_a_second_owner_is_told_who_the_first_one_is(folder):
     with Owner(folder, command="headroom serve"):
         with pytest.raises(Unsafe, match=rf"process {os.getpid()} \(headroom serve, since "):
             Owner(folder).acquire()
@@ -126,20 +104,15 @@ def test_a_second_owner_is_told_who_the_first_one_is(folder: Path) -> None:
     Owner(folder).acquire().release()
 
 
-def test_only_the_owner_starts_processes(folder: Path) -> None:
+def test_only_the_owner_starts_what_has_a_name_and_exists(folder):
     with pytest.raises(Unsafe, match="only its owner"):
         Owner(folder).start("talker", SLEEP)
-
-
-@pytest.mark.parametrize("role", ["", "Kafka", "a/b", "../x", "driver.", "a b"])
-def test_a_role_is_a_file_name(folder: Path, role: str) -> None:
-    with Owner(folder) as owner, pytest.raises(Misconfigured, match="role"):
-        owner.start(role, SLEEP)
-
-
-def test_a_command_that_does_not_exist_is_named(folder: Path) -> None:
-    with Owner(folder) as owner, pytest.raises(Misconfigured, match="no-such-program"):
-        owner.start("talker", ["no-such-program"])
+    with Owner(folder) as owner:
+        for role in ("", "Kafka", "a/b", "../x", "driver.", "a b"):
+            with pytest.raises(Misconfigured, match="role"):
+                owner.start(role, SLEEP)
+        with pytest.raises(Misconfigured, match="no-such-program"):
+            owner.start("talker", ["no-such-program"])
 
 
 OWNING = """
@@ -155,7 +128,7 @@ with Owner(Path(sys.argv[1]), command="headroom demo") as owner:
 
 
 @contextmanager
-def owning(folder: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
+def owning(folder, *before):
     command = [*before, sys.executable, "-c", OWNING, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
@@ -168,21 +141,21 @@ def owning(folder: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_foreground_owner_leaves_nothing_behind(folder: Path, number: int) -> None:
+def test_a_foreground_owner_leaves_nothing_behind(folder, number):
     with owning(folder) as child:
         child.send_signal(number)
         child.wait(timeout=30)
     assert marked(owner_id(folder)) == ()
 
 
-def test_an_owner_that_was_told_to_ignore_the_hang_up_outlives_it(folder: Path) -> None:
+def test_an_owner_that_was_told_to_ignore_the_hang_up_outlives_it(folder):
     with owning(folder, "nohup") as child:
         child.send_signal(signal.SIGHUP)
         child.send_signal(signal.SIGTERM)
         assert child.wait(timeout=30) == 128 + signal.SIGTERM
 
 
-def test_after_a_crash_of_ours_the_next_owner_adopts(folder: Path) -> None:
+def test_after_a_crash_of_ours_the_next_owner_adopts(folder):
     with owning(folder) as child:
         child.kill()
     assert holder(folder) is None
@@ -193,7 +166,7 @@ def test_after_a_crash_of_ours_the_next_owner_adopts(folder: Path) -> None:
     owner.release()
 
 
-def test_what_no_later_command_adopts_ends_when_the_folder_is_taken_over(folder: Path) -> None:
+def test_what_no_later_command_adopts_ends_when_the_folder_is_taken_over(folder):
     earlier = Owner(folder).acquire()
     kept = [earlier.start(role, SLEEP) for role in ("kafka", "driver.orders", "spark-master")]
     pages = ("dagster-daemon", "dagster-code", "mlflow")
@@ -207,7 +180,7 @@ def test_what_no_later_command_adopts_ends_when_the_folder_is_taken_over(folder:
         assert all(process.alive for process in kept)
 
 
-def test_after_a_crash_of_ours_cleanup_ends_everything_and_says_what(folder: Path) -> None:
+def test_after_a_crash_of_ours_cleanup_ends_everything_and_says_what(folder):
     with owning(folder) as child:
         child.kill()
     ended = cleanup(folder)
@@ -218,18 +191,17 @@ def test_after_a_crash_of_ours_cleanup_ends_everything_and_says_what(folder: Pat
     assert cleanup(folder) == ()
 
 
-def test_cleanup_ends_the_owner_too_when_asked(folder: Path) -> None:
+def test_cleanup_ends_the_owner_too_when_asked(folder):
     with owning(folder) as child:
         child.send_signal(signal.SIGSTOP)  # even when it hangs
-        ended = cleanup(
-            folder, end_owner=True, grace_s=60
-        )  # on a busy machine it needs its time to end in order
+        # On a busy machine it needs its time to end in order.
+        ended = cleanup(folder, end_owner=True, grace_s=60)
         assert child.wait(timeout=60) == 128 + signal.SIGTERM
     assert ended[0].process.command == ("headroom demo",)
     assert marked(owner_id(folder)) == ()
 
 
-def test_cleanup_finds_children_after_the_folder_was_deleted(tmp_path: Path) -> None:
+def test_cleanup_finds_children_after_the_folder_was_deleted(tmp_path):
     folder = tmp_path / "gone"
     with owning(folder) as child:
         child.kill()
@@ -240,7 +212,7 @@ def test_cleanup_finds_children_after_the_folder_was_deleted(tmp_path: Path) -> 
     assert not folder.exists()
 
 
-def test_frozen_processes_are_woken_and_may_end_in_order(folder: Path) -> None:
+def test_frozen_processes_are_woken_and_may_end_in_order(folder):
     owner = Owner(folder).acquire()
     script = "trap 'echo in order; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
     process = owner.start("sleeper", ["bash", "-c", script])
@@ -253,17 +225,16 @@ def test_frozen_processes_are_woken_and_may_end_in_order(folder: Path) -> None:
     assert "in order" in owner.log("sleeper").read_text()
 
 
-def test_a_process_that_will_not_stop_is_killed(folder: Path) -> None:
+def test_a_process_that_will_not_stop_is_killed(folder):
     with Owner(folder) as owner:
-        process = owner.start(
-            "stubborn", ["bash", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done"]
-        )
+        script = "trap '' TERM; echo ready; while :; do sleep 0.02; done"
+        process = owner.start("stubborn", ["bash", "-c", script])
         until(lambda: "ready" in owner.log("stubborn").read_text())
         ended = owner.stop_all(grace_s=0.2)
     assert [one.how for one in ended if one.process == process] == ["killed"]
 
 
-def test_unrecorded_children_are_found_without_their_parent(folder: Path) -> None:
+def test_unrecorded_children_are_found_without_their_parent(folder):
     owner = Owner(folder).acquire()
     process = owner.start("parent", ["sh", "-c", "sleep 600 & echo $!; wait"])
     until(lambda: owner.log("parent").read_text())
@@ -275,19 +246,16 @@ def test_unrecorded_children_are_found_without_their_parent(folder: Path) -> Non
     assert (ended.process.pid, ended.process.role) == (child, "parent")
 
 
-def test_children_that_cleared_their_environment_are_found_through_their_parent(folder: Path) -> None:
+def test_children_that_cleared_their_environment_are_found_through_their_parent(folder):
     with Owner(folder) as owner:
         process = owner.start("parent", ["sh", "-c", "env -i sleep 600 & echo $!; wait"])
-        until(
-            lambda: [one.command[:1] for one in descendants([process])] == [("sleep",)]
-        )  # empty while it starts
-        assert {one.process.pid for one in owner.stop_all()} == {
-            process.pid,
-            int(owner.log("parent").read_text()),
-        }
+        # Empty while it starts.
+        until(lambda: [one.command[:1] for one in descendants([process])] == [("sleep",)])
+        child = int(owner.log("parent").read_text())
+        assert {one.process.pid for one in owner.stop_all()} == {process.pid, child}
 
 
-def test_processor_time_counts_what_ended_children_used(folder: Path, bystander: Process) -> None:
+def test_processor_time_counts_what_ended_children_used(folder, bystander):
     burn = "import time\nwhile time.process_time() < 0.4: pass"
     with Owner(folder) as owner:
         process = owner.start("burner", ["sh", "-c", f"{sys.executable} -c '{burn}'; exec sleep 600"])
@@ -296,12 +264,12 @@ def test_processor_time_counts_what_ended_children_used(folder: Path, bystander:
         assert set(cpu_seconds([process, bystander, earlier])) == {process, bystander}
 
 
-def test_a_reused_pid_is_not_touched(folder: Path, bystander: Process) -> None:
+def test_a_reused_pid_is_not_touched(folder, bystander):
     with Owner(folder) as owner:
         process = owner.start("worker", SLEEP)
         (note,) = (folder / "processes").iterdir()
         owner.stop(process)
-        record = json.loads(json.dumps({**RECORD, "owner": owner.id, "pid": bystander.pid}))
+        record = {**RECORD, "owner": owner.id, "pid": bystander.pid}
         note.write_text(json.dumps(record))  # its start time is another one
         assert owner.running() == ()
         note.write_text(json.dumps({**record, "started_ticks": bystander.started_ticks}))  # other boot
@@ -313,7 +281,7 @@ def test_a_reused_pid_is_not_touched(folder: Path, bystander: Process) -> None:
 RECORD = {"schema": 1, "boot": "another", "pid": 0, "started_ticks": 1, "role": "worker", "command": ["x"]}
 
 
-def test_no_signal_reaches_a_later_process_with_the_same_pid(bystander: Process) -> None:
+def test_no_signal_reaches_a_later_process_with_the_same_pid(bystander):
     earlier = replace(bystander, started_ticks=bystander.started_ticks - 1)
     assert not earlier.alive
     assert not earlier.signal(signal.SIGKILL)
@@ -322,7 +290,7 @@ def test_no_signal_reaches_a_later_process_with_the_same_pid(bystander: Process)
     assert bystander.alive
 
 
-def test_a_copied_folder_does_not_end_the_original_s_processes(folder: Path, tmp_path: Path) -> None:
+def test_a_copied_folder_does_not_end_the_original_s_processes(folder, tmp_path):
     with Owner(folder) as owner:
         process = owner.start("worker", SLEEP)
         copy = tmp_path / "copy"
@@ -333,17 +301,17 @@ def test_a_copied_folder_does_not_end_the_original_s_processes(folder: Path, tmp
         assert process.alive
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": 3}', '{"pid": "x"}'])
-def test_a_torn_record_is_ignored_and_tidied_away(folder: Path, text: str) -> None:
+def test_torn_records_are_ignored_and_tidied_away(folder):
     (folder / "processes").mkdir(parents=True)
-    (folder / "processes" / "worker-1.json").write_text(text)
-    (folder / "processes" / "worker-2.part").write_text(text)
+    for number, text in enumerate(("", "{", "[]", '{"owner": 3}', '{"pid": "x"}')):
+        (folder / "processes" / f"worker-{number}.json").write_text(text)
+        (folder / "processes" / f"worker-{number}.part").write_text(text)
     assert cleanup(folder) == ()
     assert list((folder / "processes").iterdir()) == []
 
 
 @contextmanager
-def no_file_handle_left() -> Iterator[None]:
+def no_file_handle_left():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, hard))
     held = []
@@ -358,11 +326,11 @@ def no_file_handle_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_moment_without_file_handles_is_nobodys_death(folder: Path) -> None:
+def test_a_moment_without_file_handles_is_nobodys_death(folder):
     with Owner(folder) as owner:
         process = owner.start("driver.orders", SLEEP)
         with no_file_handle_left():
-            questions: dict[str, Callable[[], object]] = {
+            questions = {
                 "running": owner.running,
                 "everything": owner.everything,
                 "wait": lambda: process.wait(0.0),
@@ -377,10 +345,8 @@ def test_a_moment_without_file_handles_is_nobodys_death(folder: Path) -> None:
         assert owner.running() == (process,)
 
 
-def test_what_cannot_be_identified_after_its_start_does_not_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nothing_left(pid: int) -> Process:
+def test_what_cannot_be_identified_after_its_start_does_not_run(folder, monkeypatch):
+    def nothing_left(pid):
         raise NotReady("Too many open files")
 
     with Owner(folder) as owner:
@@ -390,7 +356,7 @@ def test_what_cannot_be_identified_after_its_start_does_not_run(
         assert marked(owner.id) == ()
 
 
-def test_a_zombie_counts_as_ended(folder: Path) -> None:
+def test_a_zombie_counts_as_ended(folder):
     with Owner(folder) as owner:
         process = owner.start("short", ["true"])
         until(lambda: not process.alive)
@@ -398,7 +364,7 @@ def test_a_zombie_counts_as_ended(folder: Path) -> None:
         assert owner.running() == ()
 
 
-def test_cleanup_spares_the_one_who_calls_it(folder: Path) -> None:
+def test_cleanup_spares_the_one_who_calls_it(folder):
     """A command that a marked process has started (a run of the orchestrator) may clean up."""
     calling = (
         "import sys, pathlib, pipelines.processes.owner as o; print(o.cleanup(pathlib.Path(sys.argv[1])))"
@@ -410,7 +376,7 @@ def test_cleanup_spares_the_one_who_calls_it(folder: Path) -> None:
     assert done.stdout.splitlines() == ["()", "still here"]
 
 
-def test_a_long_log_is_put_aside_at_the_next_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_put_aside_at_the_next_start(folder, monkeypatch):
     monkeypatch.setattr("pipelines.processes.owner.LOG_BYTES", 3)
     with Owner(folder) as owner:
         for word in ("first", "second"):
@@ -418,3 +384,19 @@ def test_a_long_log_is_put_aside_at_the_next_start(folder: Path, monkeypatch: py
             until(lambda word=word: word in owner.log("talker").read_text())
         assert owner.log("talker").read_text() == "second\n"
         assert owner.log("talker").with_suffix(".log.1").read_text() == "first\n"
+
+
+def test_the_owner_of_before_a_restart_of_the_machine_is_not_the_process_that_has_its_pid_now(
+    tmp_path,
+):
+    owner = Owner(tmp_path).acquire()
+    try:
+        assert holder(tmp_path) is not None
+        note = json.loads((tmp_path / "owner.lock").read_text())
+        (tmp_path / "owner.lock").write_text(json.dumps({**note, "boot": "another"}))
+        assert holder(tmp_path) is None
+        del note["boot"]  # of an earlier version, which may run still
+        (tmp_path / "owner.lock").write_text(json.dumps(note))
+        assert holder(tmp_path) is not None
+    finally:
+        owner.release()

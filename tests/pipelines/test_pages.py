@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from models.errors import HeadroomError, NotReady
 from pipelines.orchestration import pages
 from pipelines.orchestration.pages import Pages
+from pipelines.processes.processes import Process
 from pipelines.settings import loading
 
 TOML = '[job.orders]\nbuild = "a:b"\ninputs = {events = "in"}\n'
@@ -30,6 +30,7 @@ class Machine:
         self.said: list[str] = []
         monkeypatch.setattr(pages, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep))
         monkeypatch.setattr(Pages, "_prepare_dagster", lambda pages: self._prepare())
+        monkeypatch.setattr(Pages, "_prepare_door", lambda pages: None)
         monkeypatch.setattr(Pages, "_prepare_mlflow", lambda pages: None)
         self.unprepared: Exception | None = None
         settings = loading.parse(TOML, environment={})
@@ -70,8 +71,8 @@ class Machine:
         return self
 
     def settled(self) -> None:
-        for thread in self.pages._starting:
-            thread.join()
+        assert self.pages._starting is not None
+        self.pages._starting.join()
 
     def die(self, role: str) -> None:
         self.running[role].alive = False
@@ -94,7 +95,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_what_has_ended_is_said_and_started_again(machine: Machine) -> None:
     machine.begin()
-    assert sorted(machine.started) == sorted((*DAGSTER, "mlflow"))
+    assert sorted(machine.started) == sorted(("web", *DAGSTER, "mlflow"))
     assert machine.pages.wait() == machine.pages.addresses
     machine.die("dagster-daemon")
     machine.after(20.0)
@@ -114,10 +115,8 @@ def test_a_page_that_cannot_be_started_is_tried_again_and_harms_nobody(
     machine.die("dagster-webserver")
     machine.problem = problem
     machine.after(30.0)
-    assert any(
-        line.startswith("dagster-webserver could not be started") and str(problem) in line
-        for line in machine.said
-    )
+    told = [line for line in machine.said if line.startswith("dagster-webserver could not be started")]
+    assert str(problem) in told[0]
     machine.die("mlflow")  # the others are looked after as well
     machine.problem = None
     machine.after(60.0)
@@ -137,7 +136,7 @@ def test_dagster_that_cannot_be_prepared_is_told_and_comes_back(
     machine.unprepared = None
     machine.after(60.0)
     assert all(machine.running[role].alive for role in DAGSTER)
-    assert machine.said[-1] == f"Dagster: {machine.pages.addresses.dagster}"
+    assert machine.said[-1] == f"Dagster: {machine.pages.addresses['dagster']}"
 
 
 def test_dagster_that_takes_longer_is_told_of_once_it_answers(machine: Machine) -> None:
@@ -149,45 +148,25 @@ def test_dagster_that_takes_longer_is_told_of_once_it_answers(machine: Machine) 
     machine.after(60.0)
     web.ready = ready
     machine.after(2.0)
-    assert machine.said == [f"Dagster: {machine.pages.addresses.dagster}"]
+    assert machine.said == [f"Dagster: {machine.pages.addresses['dagster']}"]
 
 
-def test_no_thread_to_be_had_is_no_end_either(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.unprepared = NotReady("its disk is full")
-    machine.begin()
-    machine.unprepared = None
-
-    def no_thread(thread: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as busy:
-        busy.setattr(threading.Thread, "start", no_thread)
-        machine.after(60.0)
-    machine.after(60.0)
-    assert machine.running["dagster-daemon"].alive
-
-
-@pytest.mark.parametrize("role", ["dagster-code", "dagster-daemon"])
-def test_without_what_evaluates_it_is_said_that_nothing_is_decided(machine: Machine, role: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "stops"),
+    [("dagster-code", True), ("dagster-daemon", True), ("dagster-webserver", False), ("mlflow", False)],
+)
+def test_it_is_said_whether_decisions_go_on_without_it(machine: Machine, role: str, stops: bool) -> None:
     machine.begin()
     machine.die(role)
     machine.after(1.0)
     (line,) = machine.said
     assert line.startswith(f"{role} has ended: see")
-    assert "nothing is evaluated or decided until it runs again" in line
-
-
-@pytest.mark.parametrize("role", ["dagster-webserver", "mlflow"])
-def test_without_what_is_only_looked_at_decisions_go_on(machine: Machine, role: str) -> None:
-    machine.begin()
-    machine.die(role)
-    machine.after(1.0)
-    assert "nothing is evaluated" not in machine.said[0]
+    assert ("nothing is evaluated or decided until it runs again" in line) is stops
 
 
 def test_one_that_ends_now_and_then_is_always_started_again_at_once(machine: Machine) -> None:
     machine.begin()
-    for _ in range(20):
+    for _ in range(6):
         machine.after(3600.0)
         machine.die("dagster-daemon")
         machine.after(10.0)
@@ -281,3 +260,48 @@ def test_three_intervals_without_an_evaluation_are_too_many(
     interval_s: float, restarts: int, longest_s: float
 ) -> None:
     assert pages.longest_silence_s(interval_s, restarts=restarts) == longest_s
+
+
+@pytest.mark.fast
+def test_read_only_is_for_the_door_and_for_dagster_which_knows_its_mutations(tmp_path: Path) -> None:
+    owner: Any = SimpleNamespace(folder=tmp_path)
+    settings = loading.parse(TOML, environment={})
+    for read_only, limited in ((True, {"web", "dagster-webserver"}), (False, set())):
+        there = Pages(owner, settings, file=tmp_path / "headroom.toml", read_only=read_only)
+        assert {one.role for one in there._pages.values() if "--read-only" in one.command} == limited
+
+
+def test_runs_of_dagster_are_given_the_address_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://db/headroom")
+    owner: Any = SimpleNamespace(folder=tmp_path)
+    for store, known in (('[store]\nurl_from = "DATABASE_URL"\n', True), ("", False)):
+        settings = loading.parse(store + TOML, environment={})
+        given = Pages(owner, settings, file=tmp_path / "headroom.toml").environment()
+        assert ("DATABASE_URL" in given) is known
+
+
+def test_a_page_gets_no_variable_that_it_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may look into the door's process finds no password there."""
+    secrets = {"DATABASE_URL": "postgresql://db/headroom", "HEADROOM_BROKERS_PASSWORD": "s3cr3t"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    given: dict[str, set[str]] = {}
+
+    def start(role: str, command: object, *, environment: dict[str, str], **more: object) -> Process:
+        given[role] = set(environment) & set(secrets)
+        return Process(1, 1, role, ())
+
+    owner: Any = SimpleNamespace(folder=tmp_path, start=start)
+    settings = loading.parse('[store]\nurl_from = "DATABASE_URL"\n' + TOML, environment={})
+    there = Pages(owner, settings, file=tmp_path / "headroom.toml")
+    for name in ("door", "mlflow", "code"):
+        there._begin(name)
+    assert [given[there._pages[name].role] for name in ("door", "mlflow", "code")] == [
+        set(),
+        set(),
+        {"DATABASE_URL"},
+    ]

@@ -3,13 +3,12 @@
 import json
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.environments.local import replay, replays
+from pipelines.environments import replay
 from pipelines.settings import loading
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.launch_file import write_json
@@ -29,7 +28,7 @@ inputs = {events = "in"}
 class Kept:
     """In the place of a replay: it only keeps its plan."""
 
-    def __init__(self, owner, *, name, settings):
+    def __init__(self, task):
         self.plan, self.rate_rps = None, 1.0
 
     def start(self, plan):
@@ -42,19 +41,23 @@ class Kept:
 
 
 @pytest.fixture
-def planned(tmp_path, monkeypatch):
+def replayed(tmp_path, monkeypatch):
+    """The replay of a copy of the job with these settings."""
+    monkeypatch.setattr(replay, "RunningReplay", Kept)
+
+    def made(toml):
+        job = loading.parse(toml, environment={}).jobs["orders"]
+        inputs = {own: f"headroom.orders-p1.{own}" for own in job.inputs}
+        there = {"name": "orders", "job": job, "copy": "orders-p1", "inputs": inputs}
+        return replay.replay(str, Brokers("127.0.0.1:9092"), folder=tmp_path, **there)
+
+    return made
+
+
+@pytest.fixture
+def planned(replayed):
     """What a replay would be told for these settings."""
-    monkeypatch.setattr(replay, "LocalReplay", Kept)
-
-    def plan(more):
-        found = loading.parse(TOML + more, environment={})
-        owner, job = SimpleNamespace(folder=tmp_path), found.jobs["orders"]
-        brokers, inputs = Brokers("127.0.0.1:9092"), {"events": "headroom.orders-p1.events"}
-        return replays.replay(
-            owner, found, brokers, name="orders", job=job, copy="orders-p1", inputs=inputs
-        ).plan
-
-    return plan
+    return lambda more: replayed(TOML + more).plan
 
 
 def recording(path, *, records, every_ms):
@@ -71,21 +74,11 @@ def recording(path, *, records, every_ms):
     [(100, [10.0, 1.0]), (None, [1.0, 3.0])],
     ids=["one ended early, at its size", "one has no time of its own"],
 )
-def test_each_input_has_the_share_that_it_has_live(tmp_path, monkeypatch, few_ms, shares):
-    monkeypatch.setattr(replay, "LocalReplay", Kept)
+def test_each_input_has_the_share_that_it_has_live(tmp_path, replayed, few_ms, shares):
     recording(tmp_path / "events" / "many", records=100, every_ms=10)
     recording(tmp_path / "events" / "few", records=300, every_ms=few_ms)
-    text = TOML.replace('events = "in"', 'many = "m", few = "f"') + f'events = "{tmp_path / "events"}"'
-    found, owner = loading.parse(text, environment={}), SimpleNamespace(folder=tmp_path)
-    source = replays.replay(
-        owner,
-        found,
-        Brokers("127.0.0.1:9092"),
-        name="orders",
-        job=found.jobs["orders"],
-        copy="orders-p1",
-        inputs={"many": "headroom.orders-p1.many", "few": "headroom.orders-p1.few"},
-    )
+    toml = TOML.replace('events = "in"', 'many = "m", few = "f"') + f'events = "{tmp_path / "events"}"'
+    source = replayed(toml)
     source.set_rate(sum(shares))
     assert [part.rate_rps for part, _ in source._parts] == pytest.approx(shares)
 
@@ -94,13 +87,9 @@ def test_each_input_has_the_share_that_it_has_live(tmp_path, monkeypatch, few_ms
 def recorded(tmp_path):
     """A fifth of a second of events, each of which the broker had seven milliseconds after it happened."""
     rows = range(int(SPAN_S * 1000))
-    table = pa.table(
-        {
-            "value": pa.array([b'{"at":%d}' % (AT_MS + row - 7) for row in rows], pa.binary()),
-            "timestamp": pa.array([AT_MS + row for row in rows], pa.timestamp("ms", tz="UTC")),
-        }
-    )
-    pq.write_table(table, tmp_path / "recorded.parquet")
+    values = pa.array([b'{"at":%d}' % (AT_MS + row - 7) for row in rows], pa.binary())
+    times = pa.array([AT_MS + row for row in rows], pa.timestamp("ms", tz="UTC"))
+    pq.write_table(pa.table({"value": values, "timestamp": times}), tmp_path / "recorded.parquet")
     return tmp_path / "recorded.parquet"
 
 

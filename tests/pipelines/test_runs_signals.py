@@ -42,16 +42,14 @@ def test_a_run_is_listed_under_its_job(tmp_path, monkeypatch):
     """As Dagster's page of a job asks for its runs; what becomes of the run is no matter."""
     monkeypatch.setattr(runs.os, "environ", {**runs.os.environ})
     (tmp_path / "headroom.toml").write_text(TOML)
-    home = tmp_path / "dagster"
-    home.mkdir()
-    folder = tmp_path / ".headroom"
-    there = Runs(home, file=tmp_path / "headroom.toml", folder=folder, environment={}, code_port=1)
+    monkeypatch.setattr(runs, "addresses", lambda folder: {"code_socket": "/nowhere.sock"})
+    there = Runs(tmp_path / "headroom.toml", tmp_path / ".headroom")
     try:
         with pytest.raises(NotReady, match="headroom serve"):
             there.job("optimization", "orders")
     finally:
         there.close()
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    with dg.DagsterInstance.from_config(str(tmp_path / ".headroom" / "dagster")) as instance:
         label = {".dagster/repository": f"__repository__@{LOCATION}", "dagster/partition": "orders"}
         (run,) = instance.get_runs(dg.RunsFilter(job_name="optimization", tags=label))
     assert run.remote_job_origin.location_name == LOCATION

@@ -1,16 +1,18 @@
 """One tick per interval and job: a point on the timeline always, a run only if something must change."""
 
 import json
+from collections import Counter
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
-from memory_store import MemoryStore
+from temporary_store import TemporaryStore
 
 from models.errors import Misconfigured, NotReady
 from pipelines.orchestration import sensors
 from pipelines.orchestration.jobs import all_jobs
 from pipelines.settings import loading
-from profiling_jobs.control_loop.evaluation_record import Evaluation
+from profiling_jobs.control_loop.memory import Evaluation
 
 NOW_S = 6_000_030.0
 TOML = """
@@ -25,14 +27,9 @@ inputs = {events = "clicks"}
 evaluation_interval_s = 120
 """
 JOBS = loading.parse(TOML, environment={}).jobs
-ORDER = {
-    "epoch": 7,
-    "before": 4,
-    "to": 6,
-    "origin": "decision",
-    "reason": "the load rises",
-    "key": "orders:7:wait0",
-}
+ORDER = {"epoch": 7, "before": 4, "to": 6, "origin": "decision", "reason": "the load rises"}
+ORDER["key"] = "orders:7:wait0"
+HOLD = {"do": "hold", "to": None, "would": None, "reason": "hold 4 executors: 36 of 42 krps fit"}
 
 
 def evaluation(job="orders", **more):
@@ -44,12 +41,7 @@ def evaluation(job="orders", **more):
         "mode": "apply",
         "epoch": 7,
         "scale_out": 4,
-        "instruction": {
-            "do": "hold",
-            "to": None,
-            "would": None,
-            "reason": "hold 4 executors: 36 of 42 krps fit",
-        },
+        "instruction": HOLD,
         "apply": None,
         "observation": {"arrival_rps": 36_000.0, "lag_records": 120.0, "throughput_rps": 36_010.0},
         "lag_s": 0.5,
@@ -94,11 +86,7 @@ class TestTick:
         for number in range(100_000, 100_010):
             found = tick(Server(orders=evaluation(interval=number)), now_s=60.0 * number)
             told += [e.asset_key.to_user_string() for e in found.asset_events if e.partition == "orders"]
-        assert {name: told.count(name) for name in set(told)} == {
-            "decision": 10,
-            "running_query": 2,
-            "input_topics": 2,
-        }
+        assert Counter(told) == {"decision": 10, "running_query": 2, "input_topics": 2}
 
     def test_a_job_is_asked_once_in_its_interval(self):
         server = Server()
@@ -126,9 +114,8 @@ class TestTick:
 
     def test_one_job_that_cannot_be_evaluated_does_not_hold_the_others_up(self):
         found = tick(Server(orders=Misconfigured("job.orders", "is not in the settings")))
-        assert (
-            "orders was not evaluated: job.orders: is not in the settings" in found.skip_reason.skip_message
-        )
+        said = "orders was not evaluated: job.orders: is not in the settings"
+        assert said in found.skip_reason.skip_message
         assert {event.partition for event in found.asset_events} == {"clicks"}
 
     @pytest.mark.parametrize(
@@ -152,13 +139,9 @@ class TestTick:
 
     def test_what_is_unknown_is_left_out_of_the_plots(self):
         blind = evaluation(observation={"arrival_rps": {"unknown": "no"}}, lag_s=float("inf"))
-        events = {
-            e.asset_key.to_user_string(): e
-            for e in tick(Server(orders=blind)).asset_events
-            if e.partition == "orders"
-        }
-        assert set(events) == {"decision"}
-        assert {"arrival_rps", "lag_s"} & set(events["decision"].metadata) == set()
+        (event,) = (one for one in tick(Server(orders=blind)).asset_events if one.partition == "orders")
+        assert event.asset_key == dg.AssetKey("decision")
+        assert {"arrival_rps", "lag_s"} & set(event.metadata) == set()
 
     def test_a_slow_owner_leaves_the_rest_for_the_next_tick(self, monkeypatch):
         monkeypatch.setattr(sensors, "MOST_S", -1.0)
@@ -172,8 +155,8 @@ PROFILE = {"do": "profile", "model": "capacity", "why": "it has drifted", "since
 
 
 class TestRequests:
-    def runs(self, *requests, now_s=NOW_S, job="orders"):
-        found = tick(Server(**{job: evaluation(job, requests=requests)}), now_s=now_s)
+    def runs(self, *requests, job="orders", **more):
+        found = tick(Server(**{job: evaluation(job, requests=requests)}), **more)
         return found.run_requests or [], found.skip_reason
 
     def test_a_model_that_misses_is_fitted_again_once(self):
@@ -181,12 +164,9 @@ class TestRequests:
         assert (run.run_key, run.job_name) == ("orders:refit:workload:6000000", "model")
         assert [key.to_user_string() for key in run.asset_selection] == ["workload_model"]
 
-    def test_what_has_drifted_is_profiled_again(self):
+    def test_what_has_drifted_is_profiled_again_at_the_sizes_that_have(self):
         (run,), _ = self.runs(PROFILE)
         assert (run.run_key, run.job_name) == ("orders:profile:6000000", "profile")
-
-    def test_and_only_at_the_sizes_that_have(self):
-        (run,), _ = self.runs(PROFILE)
         assert run.run_config["ops"]["search"]["config"] == {"scale_outs": [4]}
         made = all_jobs(["orders"])["profile"]
         assert dg.validate_run_config(made, run.run_config)
@@ -199,37 +179,35 @@ class TestRequests:
 
     def test_never_when_the_job_is_only_watched(self):
         jobs = loading.parse(TOML + 'mode = "observe"\n', environment={}).jobs
-        server = Server(clicks=evaluation("clicks", requests=[PROFILE]))
-        found = tick(server, jobs=jobs)
-        assert not found.run_requests
-        assert "only watches" in found.skip_reason.skip_message
+        runs, reason = self.runs(PROFILE, job="clicks", jobs=jobs)
+        assert not runs
+        assert "only watches" in reason.skip_message
 
     @pytest.mark.parametrize(("program", "runs"), [("", 0), ('build = "a:b"\n', 1)])
     def test_a_job_of_somebody_else_is_profiled_where_its_program_is_at_hand(self, program, runs):
         text = f'[job.clicks]\nattach = true\ncheckpoint = "/c"\ninputs = {{e = "t"}}\n{program}'
         jobs = loading.parse(text, environment={}).jobs
-        found = tick(Server(clicks=evaluation("clicks", requests=[PROFILE])), jobs=jobs)
-        assert len(found.run_requests or []) == runs
+        found, reason = self.runs(PROFILE, job="clicks", jobs=jobs)
+        assert len(found) == runs
         if not runs:
-            assert "copies need `script` or `build`" in found.skip_reason.skip_message
+            assert "copies need `script` or `build`" in reason.skip_message
 
 
 class TestSensor:
     def sensor(self, problem=""):
         return sensors.optimization_sensor(JOBS, all_jobs(list(JOBS)), problem=problem)
 
-    def test_it_ticks_by_itself_and_leaves_no_interval_out(self):
+    def ticked(self, server, instance, problem=""):
+        around = {"server": server, "store": TemporaryStore()}
+        return self.sensor(problem)(dg.build_sensor_context(instance=instance, resources=around))
+
+    def test_it_ticks_by_itself_with_the_server_and_leaves_no_interval_out(self):
         sensor = self.sensor()
         assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
         assert sensor.minimum_interval_seconds == 30
-
-    def test_it_is_given_the_server(self):
         server = Server(orders=evaluation(apply=ORDER))
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(
-                instance=instance, resources={"server": server, "store": MemoryStore()}
-            )
-            found = self.sensor()(context)
+            found = self.ticked(server, instance)
             assert [run.run_key for run in found.run_requests] == ["orders:7:wait0"]
             key = dg.AssetKey("decision")
             seen = instance.fetch_observations(key, limit=9).records
@@ -239,19 +217,11 @@ class TestSensor:
         server = Server()
         with dg.DagsterInstance.ephemeral() as instance:
             for _ in range(2):
-                found = self.sensor()(
-                    dg.build_sensor_context(
-                        instance=instance, resources={"server": server, "store": MemoryStore()}
-                    )
-                )
+                found = self.ticked(server, instance)
                 assert "hold 4 executors" in found.skip_reason.skip_message
                 assert not found.asset_events, "Dagster would not show the reason"
             server.answers["orders"] = evaluation(interval=100_001)
-            self.sensor()(
-                dg.build_sensor_context(
-                    instance=instance, resources={"server": server, "store": MemoryStore()}
-                )
-            )
+            self.ticked(server, instance)
             points = [
                 one.asset_observation.tags["headroom/interval"]
                 for one in instance.fetch_observations(dg.AssetKey("decision"), limit=9).records
@@ -262,43 +232,29 @@ class TestSensor:
     def test_wrong_settings_are_the_reason_of_every_tick(self):
         server = Server()
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(
-                instance=instance, resources={"server": server, "store": MemoryStore()}
-            )
-            found = self.sensor("line 3: job.orders.mode: must be one of")(context)
+            found = self.ticked(server, instance, "line 3: job.orders.mode: must be one of")
         assert found.skip_reason.skip_message.startswith("line 3")
         assert server.asked == []
 
-    def test_twenty_jobs_take_no_time_of_the_sensor_s_own(self):
-        many = "".join(f'[job.j{n}]\nbuild = "a:b"\ninputs = {{e = "t"}}\n' for n in range(20))
-        jobs = loading.parse(many, environment={}).jobs
-        assert len(tick(Server(), jobs=jobs).asset_events) == 60
-
 
 class TestAfterRuns:
-    def test_what_a_run_has_ordered_is_given_up(self):
+    @pytest.mark.parametrize(
+        ("tags", "cancelled", "words"),
+        [
+            ({"headroom/order": "drill-1"}, ["drill-1"], "failures are cleared, copies are stopped"),
+            # Of an owner that was started anew.
+            ({"headroom/order": "gone-1"}, ["gone-1"], "nothing of it is going on any more"),
+            ({"dagster/partition": "orders"}, [], "nothing behind"),
+        ],
+    )
+    def test_what_a_run_has_ordered_is_given_up(self, tags, cancelled, words):
         server = Server()
-        said = sensors.put_right(Run("drill", {"headroom/order": "drill-1"}), server)
-        assert server.cancelled == ["drill-1"]
-        assert "failures are cleared, copies are stopped" in said
+        said = sensors.put_right(SimpleNamespace(job_name="drill", tags=tags), server)
+        assert (server.cancelled, words in said) == (cancelled, True)
 
     def test_a_change_is_never_cut_in_two_but_looked_at_by_control(self):
         server = Server()
         tags = {"headroom/order": "apply-1", "dagster/partition": "orders"}
-        said = sensors.put_right(Run("optimization", tags), server)
+        said = sensors.put_right(SimpleNamespace(job_name="optimization", tags=tags), server)
         assert (server.cancelled, server.asked) == ([], ["orders"])
         assert "hold 4 executors" in said
-
-    def test_an_owner_that_was_started_anew_knows_nothing_of_it(self):
-        said = sensors.put_right(Run("drill", {"headroom/order": "gone-1"}), Server())
-        assert "nothing of it is going on any more" in said
-
-    def test_a_run_that_ordered_nothing(self):
-        assert "nothing behind" in sensors.put_right(Run("model", {"dagster/partition": "orders"}), Server())
-
-
-class Run:
-    """A run that has ended."""
-
-    def __init__(self, job_name, tags):
-        self.job_name, self.tags = job_name, tags

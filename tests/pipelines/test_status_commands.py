@@ -5,28 +5,17 @@ import re
 import signal
 import subprocess
 import sys
+import webbrowser
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from command import headroom
 
-from pipelines.command_line import main, onboard
+from pipelines.command_line import stages
 from pipelines.settings import loading
+from pipelines.web.access import make_token
 from profiling_jobs.orders import run_order
 from tests.pipelines.test_drill_command import TOML, serving
-
-
-def headroom(*arguments):
-    result = CliRunner().invoke(main, list(arguments))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "headroom.toml").write_text(TOML)
-    return tmp_path
 
 
 class TestStatus:
@@ -56,13 +45,40 @@ class TestStatus:
         assert job["load_rps"] == pytest.approx(600.0, rel=0.3)
         assert (job["in_force"], job["ticked_ago_s"] < 60.0) == (["pause"], True)
 
+    def test_a_job_that_was_taken_out_of_the_file_while_it_runs_is_not_left_silently(self, project):
+        with serving(project) as service:
+            run_order(service.server, "launch", "enrichment")
+            (project / "headroom.toml").write_text(TOML.replace("[job.enrichment]", "[job.other]"))
+            said = "enrichment is not in headroom.toml any more, and runs: `headroom stop enrichment` ends it"
+            assert said in " ".join(headroom("status").output.split())
+            service.server.context.file.settings = loading.load(project / "headroom.toml", environment={})
+            found = json.loads(headroom("status", "--json").stdout)
+            assert (found["removed"], list(found["jobs"])) == (["enrichment"], ["other"])
+            assert json.loads(headroom("status", "other", "--json").stdout)["removed"] == []
+            assert headroom("stop", "enrichment").exit_code == 0
+            assert headroom("stop", "odd").exit_code == 2
+            assert json.loads(headroom("status", "--json").stdout)["removed"] == []
+
+    def test_of_jobs_that_the_file_does_not_name_those_that_can_be_stopped_here_are_told(
+        self, project, monkeypatch
+    ):
+        states = {"theirs": ("running", True), "ended": ("stopped", False), "broken": ("failed", False)}
+        jobs = {name: {"state": state, "elsewhere": at} for name, (state, at) in states.items()}
+        said = {"jobs": jobs, "removed": ["gone"], "orders": []}
+        monkeypatch.setattr("pipelines.command_line.status._server", lambda folder: (said, ""))
+        assert json.loads(headroom("status", "--json").stdout)["removed"] == ["broken", "gone"]
+
+    def test_what_keeps_the_server_from_evaluating_is_told(self, project, monkeypatch):
+        said = {"jobs": {}, "orders": [], "problem": "the disk is full: nothing is evaluated"}
+        monkeypatch.setattr("pipelines.command_line.status._server", lambda folder: (said, ""))
+        assert "the disk is full: nothing is evaluated" in headroom("status").output
+        assert json.loads(headroom("status", "--json").stdout)["problem"] == said["problem"]
+
     def test_without_a_server_it_says_so(self, project):
         result = headroom("status")
         assert result.exit_code == 1
-        assert (
-            "no server runs for .headroom, nothing is evaluated: start it with `headroom serve`"
-            in " ".join(result.output.split())
-        )
+        said = "no server runs for .headroom, nothing is evaluated: start it with `headroom serve`"
+        assert said in " ".join(result.output.split())
         assert "not evaluated" in result.output
         assert headroom("status", "enrich").exit_code == 2
 
@@ -86,8 +102,28 @@ class TestInit:
         (project / "My Job.py").write_text("main()")
         result = headroom("init", "My Job.py", "--file", "new.toml")
         assert result.exit_code == 1
-        assert "FILL IN" in (project / "new.toml").read_text()
+        written = (project / "new.toml").read_text()
+        assert 'inputs = {events = "FILL-IN"}' in written
+        assert '# {results = "TOPIC"} if it writes to Kafka' in written
         assert "my-job" in loading.load(project / "new.toml", environment={}).jobs
+        checked = headroom("check", "--file", "new.toml")
+        assert checked.exit_code == 1
+        assert "job.my-job.inputs.events: is not filled in" in checked.output
+
+    @pytest.mark.parametrize(
+        ("window", "length_s", "event_time"),
+        [
+            ('F.window("timestamp", "10 minutes", "1 minute")', 600.0, "kafka-timestamp"),
+            ('window(F.col("at"), "30 seconds")', 30.0, "at"),
+            ("window(moment, length)", 0.0, None),
+        ],
+    )
+    def test_the_windows_of_the_script(self, project, window, length_s, event_time):
+        (project / "clicks.py").write_text(f'reader.option("subscribe", "clicks")\ngroups = {window}\n')
+        (project / "headroom.toml").unlink()
+        assert headroom("init", "clicks.py").exit_code == 0
+        job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
+        assert (job.longest_window_s, job.event_time) == (length_s, event_time)
 
 
 class TestOnboard:
@@ -107,26 +143,40 @@ class TestOnboard:
             return command
 
         codes = {"record": 0, "profile": 0, "drill": 1, "model": 0}
-        monkeypatch.setattr(onboard, "STEPS", {name: step(name, code) for name, code in codes.items()})
+        monkeypatch.setattr(stages, "STEPS", {name: step(name, code) for name, code in codes.items()})
         assert headroom("onboard", "enrichment").exit_code == 0
         assert [one[0] for one in done] == ["record", "profile", "drill", "model"]
         done.clear()
-        onboard.STEPS["profile"] = step("profile", 1)
+        stages.STEPS["profile"] = step("profile", 1)
         ended = headroom("onboard", "enrichment", "--from", "profile")
         assert (ended.exit_code, [one[0] for one in done]) == (1, ["profile"])
         assert "go on with: headroom onboard enrichment --from profile" in ended.output
 
 
-def test_open_prints_where_the_pages_are(project):
+def test_open_prints_where_the_pages_are(project, monkeypatch):
     assert headroom("open", "--json").exit_code == 2
     with serving(project) as service:
         no_pages = headroom("open", "--json")
         assert "without --no-pages" in json.loads(no_pages.stdout)["fix"]
         home = service.pages.prepare_home()
-        (home / "pages.json").write_text(json.dumps({"pid": _pid(service), "dagster": "http://127.0.0.1:1"}))
-        assert json.loads(headroom("open", "enrichment", "--json").stdout)["address"] == (
-            "http://127.0.0.1:1/assets/decision?partition=enrichment"
-        )
+        own = "http://127.0.0.1:1"
+        where = {"pages": own, "dagster": f"{own}/dagster", "mlflow": "http://models:5000"}
+        (home / "pages.json").write_text(json.dumps({"pid": _pid(service), **where}))
+        make_token(service.folder, service.settings.web)
+        token = (service.folder / "web" / "token").read_text()
+
+        def address(*words):
+            return json.loads(headroom("open", *words, "--json").stdout)["address"]
+
+        assert address() == f"{own}/?token={token}"
+        assert address("enrichment") == f"{own}/dagster/assets/decision?partition=enrichment&token={token}"
+        assert address("--mlflow") == "http://models:5000/"  # another server's: it gets no token
+        opened = []
+        monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
+        assert headroom("open").stdout == f"{own}/?token={token}\n"
+        page = service.folder / "web" / "open.html"
+        assert opened == [page.as_uri()]  # a command line is seen by every user
+        assert (page.stat().st_mode & 0o777, token in page.read_text()) == (0o600, True)
 
 
 def _pid(service):
@@ -152,7 +202,11 @@ def test_the_version(project):
     [
         (["explain", "nobody"], "job.nobody: is not in headroom.toml", "there is enrichment"),
         (["history"], "Missing argument 'JOB'.", "see `headroom history --help`"),
-        (["status", "--file", "x"], "x: there is no such file", "create it with one [job.NAME] table"),
+        (
+            ["status", "--file", "x"],
+            "x: there is no such file",
+            "write one with `headroom init SCRIPT`, or name the right --file",
+        ),
     ],
 )
 def test_under_json_an_error_is_json(project, arguments, error, fix):
@@ -173,9 +227,8 @@ def test_ctrl_c_is_130(project):
 def test_no_color_holds_on_a_terminal(monkeypatch):
     from pipelines.command_line import page
 
-    terminal = SimpleNamespace(
-        isatty=lambda: True, write=lambda text: None, flush=lambda: None, encoding="utf-8"
-    )
+    calls = {"isatty": lambda: True, "write": lambda text: None, "flush": lambda: None}
+    terminal = SimpleNamespace(encoding="utf-8", **calls)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")

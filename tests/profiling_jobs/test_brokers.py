@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,21 @@ def test_a_secret_that_is_not_set_is_named(missing: str) -> None:
 def test_a_password_with_a_line_break_is_refused() -> None:
     with pytest.raises(Misconfigured, match="line break"):
         SASL.spark({**SECRETS, "KAFKA_PASSWORD": "a\nb"})
+
+
+def test_the_embedded_brokers_password_is_in_its_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    ours = Brokers(
+        "127.0.0.1:9092",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        password_file=str(tmp_path / "password"),
+    )
+    assert "secret" not in repr(ours)
+    assert ours.environment({}) == {}
+    asked = ours.client({})
+    assert (asked["sasl_plain_username"], asked["sasl_plain_password"]) == ("headroom", "secret")
+    assert ours.spark({})["kafka.sasl.jaas.config"].endswith('username="headroom" password="secret";')
+    (tmp_path / "password").unlink()
+    with pytest.raises(Misconfigured, match="password of the embedded Kafka cannot be read"):
+        ours.client({})

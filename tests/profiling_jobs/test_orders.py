@@ -14,7 +14,7 @@ from profiling_jobs.orders import ServerBusy, parsed, wait_for
     [
         ("dance", {}, r"^order: unknown order 'dance'; expected launch, stop, "),
         ("launch", {"now": True}, r"^launch\.now: unknown detail of this order; expected none"),
-        ("record", {}, r"^record\.seconds: is missing"),
+        ("probe", {"scale_out": 1}, r"^probe\.rate_rps: is missing"),
         ("record", {"seconds": "long"}, r"^record\.seconds: must be a valid number, got 'long'"),
         ("record", {"seconds": float("nan")}, r"^record\.seconds: must be a finite number"),
         ("record", {"seconds": 9, "max_bytes": 0}, r"^record\.max_bytes: must be greater than or equal to 1"),

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fresh_python import printed
 
 from models.ports import Function, Plan
 from profiling_jobs import runner
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.launch_file import LaunchFile
 
-ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "pyarrow", "pandas", "kafka", "pyspark", "dagster")
 
 
 def test_the_wrapper_brings_no_library_that_the_job_does_not_ask_for() -> None:
     """numpy and Arrow would take 20 MB of every driver; Kafka's client comes with the first commit."""
     code = "import json, sys, profiling_jobs.runner; "
-    code += f"print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []
+    assert printed(code + f"print(json.dumps([name for name in {HEAVY} if name in sys.modules]))") == []
 
 
 @pytest.mark.parametrize(

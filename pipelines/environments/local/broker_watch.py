@@ -30,7 +30,7 @@ class BrokerWatch:
         self._wrong = ""
 
     def look(self) -> None:
-        """One look, and what follows from it."""
+        """Check the broker, and restart it where needed."""
         if self._broker.process is not None or not self._restarting.acquire(blocking=False):
             return
         try:

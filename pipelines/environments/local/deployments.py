@@ -1,4 +1,4 @@
-"""The `Deployments` of this machine: drivers and executors as processes, found again after a restart of ours.
+"""The `Deployments` of this machine: drivers and executors as processes, found again after a restart.
 
 Each deployment is a driver process (profiling_jobs/runner.py) with executors on the local Spark, and a
 record in the folder. A new object on the same folder finds the same deployments. As a
@@ -14,7 +14,6 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from models.errors import HeadroomError, Misconfigured, NotReady, Unsafe
@@ -86,7 +85,7 @@ class LocalDeployments:
     def launch(self, plan: Plan) -> None:
         """Start a job. Returns once its driver is started: `status` says how it gets on."""
         plans.check(plan)
-        with self._records.changing():
+        with self._records.changing:
             record = self._records.find(plan.name) or Record(plan, wanted="stopped")
             if record.wanted == "running":
                 raise Unsafe(f"{plan.name} was launched already: scale it, or stop it first")
@@ -109,7 +108,7 @@ class LocalDeployments:
                 raise Misconfigured(
                     f"job.{record.plan.job}.scale_out", f"must be at least 1, got {scale_out}"
                 )
-            with self._records.changing():
+            with self._records.changing:
                 self._check_slots(name, scale_out)
                 self._coming[name] = scale_out
             if (status := self.status(name)).state in ("stopped", "failed"):
@@ -131,7 +130,7 @@ class LocalDeployments:
             self._records.change(name, reason=f"stopped {said['stopped']}")
 
     def status(self, name: str) -> Status:
-        """What it does now, also while its driver is dead."""
+        """State of a deployment now, also while its driver is dead."""
         record = self._records.known(name)
         process = self._drivers.process(name)
         if record.failed:
@@ -166,20 +165,18 @@ class LocalDeployments:
     # ----------------------------------------------------------------------------------- beyond the port
 
     def watch(self) -> None:
-        """Start drivers again that die, from now on. For the folder's owner."""
+        """Restart drivers that die, from now on. For the folder's owner."""
         self._watch.start()
 
     def close(self) -> None:
-        """Watch no more. What runs goes on running."""
+        """Stop watching. Running processes go on."""
         self._watch.close()
 
     def __enter__(self) -> LocalDeployments:
         self.watch()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def leave_the_dead(self) -> None:
@@ -211,16 +208,16 @@ class LocalDeployments:
         self._watch.tend(name)
 
     def forget(self, name: str) -> None:
-        """Stop it, and leave nothing of it but its checkpoint."""
+        """Stop a deployment, and delete everything of it but its checkpoint."""
         self.stop(name)
         shutil.rmtree(self._records.folder(name))
 
     def folder(self, name: str) -> Path:
-        """Where its driver writes: `progress.jsonl` above all."""
+        """Folder in which its driver writes `progress.jsonl` and other files."""
         return self._records.folder(name)
 
     def plan(self, name: str) -> Plan:
-        """How it is run; `scale_out` is the declared one."""
+        """Plan of a deployment; `scale_out` is the declared one."""
         return self._records.known(name).plan
 
     def driver(self, name: str) -> tuple[Process, ...]:
@@ -260,7 +257,7 @@ class LocalDeployments:
             self._watch.spare(record.name)
             try:
                 self._drivers.end(record)
-                with self._records.changing():
+                with self._records.changing:
                     self._drivers.start(self._records.change(record.name, scale_out=scale_out, epoch=epoch))
             finally:
                 self._watch.spare(record.name, False)
@@ -284,6 +281,7 @@ class LocalDeployments:
         self._watch.spare(name)
 
     def _resting(self) -> frozenset[str]:
+        """Those that do not run, and are not started again here."""
         return frozenset(name for name in self._left_alone if self._drivers.process(name) is None)
 
     def _silence_s(self, record: Record) -> float:

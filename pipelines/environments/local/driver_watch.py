@@ -2,7 +2,8 @@
 
 Spark replaces lost executors, but not drivers. The watch does: one that was killed is started at
 once from its checkpoint; one that falls silent, as when it is frozen, is ended after the network time-out
-and started again. The cluster under them is mended the same way. A pause that doubles stands between starts
+and started again. Silent is one whose channel does not answer and whose batches do not go on either.
+The cluster under them is mended the same way. A pause that doubles stands between starts
 that finish no batch. Left alone are a program that came to its end, a setting that is wrong, and a job that
 never finished a batch and would fail again. One that has worked is tried again for as long as it takes:
 whatever is away, a broker, a store of objects, comes back one day.
@@ -35,6 +36,7 @@ UNASKED_S = 3.0  # judgement: beyond the pulse, time without a question is not t
 MISSED = 3  # judgement: one answer may be late on a busy machine, so many in a row are no accident
 START_S = 120.0  # judgement: a driver listens within a second; a machine may be very busy
 FRUITLESS = 5  # judgement: a job that has never worked is left alone after so many more attempts
+QUERY_FAILED = 1  # judgement: as above, where the query says what is wrong: the same again, most likely
 PAUSE_S = 60.0  # judgement: the longest pause between two starts
 TAIL_BYTES = 200_000  # judgement: several reports of a batch
 
@@ -49,6 +51,8 @@ class _Pulse:
     """Its silence counts from here; later than its last answer where no question was asked for long."""
     missed: int = 0
     """Questions in a row without an answer."""
+    traces: tuple[int, ...] | None = None
+    """What it had written when it was asked last, since it does not answer."""
 
 
 class DriverWatch:
@@ -83,7 +87,7 @@ class DriverWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """Watch no more. What runs goes on running."""
+        """Stop watching. Running processes go on."""
         self._thread.close()
 
     def spare(self, name: str, spared: bool = True) -> None:
@@ -101,12 +105,15 @@ class DriverWatch:
             return False
         if (record.name, record.incarnation) in self._excused:
             return False
-        # Neither a broker that is away nor a restart that was cut short says anything about the job.
-        return record.fruitless >= FRUITLESS if ended is None else ended.how == "threw"
+        if ended is None:
+            return record.fruitless >= FRUITLESS
+        # Neither a broker that is away nor a restart that was cut short says anything about the job. A query
+        # that fails once may have been cut short by others, or by what it reads; a program may not.
+        return ended.how == "threw" or (ended.how == "query failed" and record.fruitless >= QUERY_FAILED)
 
     def tend(self, name: str) -> None:
-        """One look at one deployment, and what follows from it."""
-        with self._records.changing():
+        """Check one deployment, and restart its driver where needed."""
+        with self._records.changing:
             record = self._records.find(name)
             if record is None or record.wanted != "running" or record.failed or name in self._spared:
                 return
@@ -135,8 +142,8 @@ class DriverWatch:
                     self._records.change(record.name, reason=str(error))
 
     def _mend(self) -> None:
-        """Jobs survive the loss of the worker. Without their master they would wait for ever."""
-        with self._records.changing():
+        """Restart what has died of the Spark cluster. Jobs without their master would wait for ever."""
+        with self._records.changing:
             if self._drivers.mend_cluster():
                 for record in self._records.all():
                     if record.wanted == "running" and not record.failed:
@@ -166,13 +173,14 @@ class DriverWatch:
             starts = self._starts.get(key, 0)
             if time.monotonic() >= self._due.setdefault(key, time.monotonic() + pause_s(starts)):
                 self._due.pop(key)
-                counts = ended is None and not progressed and key not in self._excused
+                said_why = ended is not None and ended.how != "query failed"
+                counts = not said_why and not progressed and key not in self._excused
                 started = self._drivers.start(replace(record, fruitless=record.fruitless + counts))
                 self._starts.pop(key, None)
                 self._starts[record.name, started.incarnation] = starts + 1
 
     def _excuse_the_dead(self) -> None:
-        """They were ended with everything else, by an owner that left or a machine that went down."""
+        """Count no failure for drivers that ended with an earlier owner or with the machine."""
         for record in self._records.all():
             if record.wanted == "running" and self._drivers.process(record.name) is None:
                 self._excused.add((record.name, record.incarnation))
@@ -201,24 +209,28 @@ class DriverWatch:
             said = self._drivers.client(record).status(timeout_s=ANSWER_S)
         except HeadroomError:
             pulse.missed += 1
+            traces = self._drivers.traces(record)
+            if pulse.traces not in (None, traces):  # a channel may be clogged: its batches go on
+                pulse.answered_s, pulse.missed = time.monotonic(), 0
+            pulse.traces = traces
         else:
-            pulse.answered_s, pulse.missed = time.monotonic(), 0
+            pulse.answered_s, pulse.missed, pulse.traces = time.monotonic(), 0, None
             self._note_batches(record, said)
         patience_s = self._silence_s(record) if self._drivers.listening(record) else START_S
         if pulse.missed < MISSED or time.monotonic() - pulse.answered_s <= patience_s:
             return
-        with self._records.changing():
+        with self._records.changing:
             if self._records.known(record.name).incarnation == record.incarnation:
                 self._end(record, f"the driver was silent for {patience_s:.0f} s")
 
     def _note_batches(self, record: Record, said: dict[str, Any]) -> None:
-        """At once: what a driver has done is not seen any more in the reports of an idle one."""
+        """Note that batches were done. At once, as the reports of an idle driver do not show it any more."""
         if not said.get("batches"):
             return
         self._starts.pop((record.name, record.incarnation), None)
         if record.progressed and not record.fruitless:
             return
-        with self._records.changing():
+        with self._records.changing:
             if self._records.known(record.name).incarnation == record.incarnation:
                 self._records.change(record.name, progressed=True, fruitless=0)
 

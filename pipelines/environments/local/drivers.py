@@ -20,8 +20,9 @@ from typing import Any
 
 from models.errors import HeadroomError, NotReady
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.driver.channel import ControlClient, write_token
-from profiling_jobs.driver.launch_file import Ended, LaunchFile, Listening
+from profiling_jobs.driver.channel import ControlClient
+from profiling_jobs.driver.launch_file import Ended, LaunchFile, Listening, write_text
+from profiling_jobs.telemetry.checkpoint import commit_folders
 
 from ...integrations.spark import MASTER, ExecutorProcess, LocalSpark
 from ...processes.owner import Owner
@@ -67,7 +68,7 @@ class LocalDrivers:
         folder = self._records.folder(record.name)
         for own in ("scratch", LOCAL):
             (folder / own).mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_token(folder / "token", secrets.token_urlsafe(32))
+        write_text(folder / "token", secrets.token_urlsafe(32))
         orders = LaunchFile(
             plan=record.plan,
             brokers=self._brokers,
@@ -119,27 +120,32 @@ class LocalDrivers:
         return tuple(one for one in found if one.application_id == newest)
 
     def log(self, name: str) -> Path:
-        """What it has to say."""
+        """Log file of the driver."""
         return self._owner.log(_role(name))
 
     def client(self, record: Record) -> ControlClient:
-        """Its control channel."""
+        """Client of the driver's control channel."""
         folder = self._records.folder(record.name)
         listening = self.listening(record)
         if listening is None:
             raise NotReady(f"the driver of {record.name} is still starting: try again")
-        return ControlClient(listening.port, token=(folder / "token").read_text())
+        return ControlClient(listening.address(folder), token=(folder / "token").read_text())
 
     def listening(self, record: Record) -> Listening | None:
         """Where this incarnation listens, if it does."""
         return Listening.read(self._records.folder(record.name), incarnation=record.incarnation)
+
+    def traces(self, record: Record) -> tuple[int, ...]:
+        """Times of files that change with every batch, also where the driver does not answer."""
+        reports = self._records.folder(record.name) / "progress.jsonl"
+        return tuple(map(_changed_ns, (reports, *commit_folders(record.plan.checkpoint))))
 
     def ended(self, record: Record) -> Ended | None:
         """How this incarnation ended in its own words; None while it runs, and when it was killed."""
         return Ended.read(self._records.folder(record.name), incarnation=record.incarnation)
 
     def end(self, record: Record) -> dict[str, Any]:
-        """Between two batches if it answers, and then for certain; how it was."""
+        """End a driver: between two batches if it answers, else by a kill. Returns how it ended."""
         said: dict[str, Any] = {"stopped": "by a kill"}
         process = self.process(record.name)
         if process is not None:
@@ -151,7 +157,7 @@ class LocalDrivers:
         return said
 
     def end_processes(self, name: str) -> None:
-        """Every process of the driver, at once, also frozen ones."""
+        """Kill every process of the driver, also frozen ones."""
         for process in self.processes(name):
             process.signal(signal.SIGKILL)
             process.wait(LEAVE_S)
@@ -160,7 +166,7 @@ class LocalDrivers:
         shutil.rmtree(self._records.folder(name) / LOCAL, ignore_errors=True)
 
     def _await_executors(self, name: str) -> None:
-        """Their slots are wanted; a frozen one does not go by itself, nor do its Python workers."""
+        """Wait until its executors have ended, whose slots are needed; kill frozen and late ones."""
         until = time.monotonic() + EXECUTORS_LEAVE_S
         while left := [one for one in marked(self._owner.id) if one.role == f"executor.{name}"]:
             for process in left:
@@ -171,6 +177,13 @@ class LocalDrivers:
 
 def _role(name: str) -> str:
     return f"driver.{name}"
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _started(application_id: str) -> tuple[str, int]:

@@ -7,14 +7,13 @@ kept in memory, so the next reader of the folder knows as much.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from models import codec
-from models.errors import Misconfigured, Unsafe
+from models.errors import Misconfigured, NoRoom, Unsafe
 from models.ports import Plan
 from models.quantities import executors
 from profiling_jobs import plans
@@ -52,14 +51,15 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
-        self._changing = threading.RLock()
+        self.changing = threading.RLock()
+        """Held by a thread that reads records, decides, and writes them."""
 
     def folder(self, name: str) -> Path:
-        """Where this deployment's files are."""
+        """Folder of this deployment's files."""
         return self.root / name
 
     def known(self, name: str) -> Record:
-        """One that must be there."""
+        """Record of this name; Misconfigured where there is none."""
         record = self.find(name)
         if record is None:
             there = ", ".join(one.name for one in self.all()) or "none"
@@ -67,7 +67,7 @@ class Records:
         return record
 
     def find(self, name: str) -> Record | None:
-        """One that may be there."""
+        """Record of this name, where there is one."""
         path = self.folder(name) / "deployment.json"
         data = read_json(path) if plans.NAME.fullmatch(name) else None
         try:
@@ -79,26 +79,20 @@ class Records:
             ) from other
 
     def all(self) -> list[Record]:
-        """Every one, by name."""
+        """All records, by name."""
         names = sorted(path.parent.name for path in self.root.glob("*/deployment.json"))
         return [record for name in names if (record := self.find(name)) is not None]
 
     def save(self, record: Record) -> Record:
-        """Durable when it returns."""
+        """Write a record; durable when it returns."""
         folder = self.folder(record.name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(folder / "deployment.json", codec.to_json(record))
         return record
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Nobody else of this process reads, thinks and writes meanwhile."""
-        with self._changing:
-            yield
-
     def change(self, name: str, **changes: Any) -> Record:
         """Replace some of what is remembered; `scale_out` belongs to the plan."""
-        with self._changing:
+        with self.changing:
             record = self.known(name)
             if "scale_out" in changes:
                 record = replace(record, plan=replace(record.plan, scale_out=changes.pop("scale_out")))
@@ -106,23 +100,7 @@ class Records:
 
     def check_neighbours(self, plan: Plan) -> None:
         """Refuse a plan that would get in the way of another deployment."""
-        for other in self.all():
-            if other.name == plan.name:
-                continue
-            plans.apart(plan, other.plan)
-            plans.apart(other.plan, plan)
-            if not plans.overlaps(plan.checkpoint, other.plan.checkpoint):
-                continue
-            if other.wanted == "running":
-                raise Unsafe(
-                    f"job.{plan.job}.checkpoint: {plan.checkpoint} is in use by {other.name}: two queries "
-                    "would destroy it; give each its own"
-                )
-            if other.plan.job != plan.job:
-                raise Misconfigured(
-                    f"job.{plan.job}.checkpoint",
-                    f"{plan.checkpoint} belongs to another query, job '{other.plan.job}': name a new folder",
-                )
+        plans.check_neighbours(plan, [(other.plan, other.wanted == "running") for other in self.all()])
 
     def check_slots(
         self,
@@ -145,7 +123,7 @@ class Records:
         free = slots - sum(held.values())
         if scale_out > free:
             taken = ", ".join(f"{other} holds {count}" for other, count in held.items())
-            raise Misconfigured(
+            raise NoRoom(
                 "spark.slots",
                 f"{executors(scale_out)} for {name} are more than the {free} free of {slots}"
                 + (f" ({taken})" if taken else "")

@@ -14,12 +14,11 @@ from models.ports import Clock, Function, Plan, Source
 from models.quantities import Unknown
 from profiling_jobs.periodic import Periodic
 from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.recorder import Recorder
-from profiling_jobs.recording.request import Request
+from profiling_jobs.recording.recorder import Recorder, Request
 
-from ...processes.owner import unwritable
+from ...processes.owner import Owner, unwritable
 from ...settings.schema import JobSettings, Settings
-from ..base import STORE, Say, World
+from ..base import Environment, Say
 
 if TYPE_CHECKING:
     from models.simulation.cluster import Cluster
@@ -33,33 +32,39 @@ SWING = 0.5
 PERIOD_S = 3600.0
 
 
-def simulated_load(world: World, settings: Settings) -> Periodic:
+def simulated_load(environment: Environment, settings: Settings) -> Periodic:
     """Records for every topic that a job reads: λ(t) = MEAN · (1 + SWING · sin 2πt/PERIOD)."""
     topics = {topic for job in settings.jobs.values() for topic in job.inputs.values()}
 
     def work() -> None:
-        assert world.flow is not None
-        now_s = world.clock.now_s()
+        assert environment.flow is not None
+        now_s = environment.clock.now_s()
         rate_rps = MEAN_RPS * (1.0 + SWING * math.sin(2.0 * math.pi * now_s / PERIOD_S))
         with suppress(HeadroomError):  # the broker is away: producers wait
-            for topic in topics & set(world.broker.topics()):
-                world.flow(topic, rate_rps)
+            for topic in topics & set(environment.broker.topics()):
+                environment.flow(topic, rate_rps)
 
     return Periodic(
-        work, every_s=EVERY_S, name="simulated-load", clock=world.clock, taking_part=world.taking_part
+        work,
+        every_s=EVERY_S,
+        name="simulated-load",
+        clock=environment.clock,
+        taking_part=environment.taking_part,
     )
 
 
 @contextmanager
-def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Iterator[World]:
-    """The twin; its time begins at `since_s` and is bounded then, or runs as fast as it is computed."""
+def opened(
+    settings: Settings, folder: Path, *, say: Say, owner: Owner | None, since_s: float | None
+) -> Iterator[Environment]:
+    """The simulation; its time begins at `since_s` and is bounded then, or is as fast as it is computed."""
     from models.simulation.batches import Platform
     from models.simulation.cluster import SimulatedClock, SimulatedFailures, SimulatedSource
     from models.simulation.sampling import SimulatedMetrics
 
-    from ...integrations.sqlite_store import SqliteStore
-    from ..attached import Attached, AttachedDeployments, AttachedFailures, AttachedMetrics, theirs
-    from .records import copier, offsets_of
+    from ...integrations.stores.opening import open_store
+    from ..attached import Attached, theirs
+    from .records import TopicOffsets, copier
     from .time import Pace, SharedCluster
 
     cluster = SharedCluster(
@@ -77,7 +82,7 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
     def record(name: str, request: Request, *, clock: Clock, say: Say) -> Recorded:
         return Recorder(
             request,
-            offsets=offsets_of(broker, request.topic),
+            offsets=TopicOffsets(broker, request.topic),
             copy=copier(cluster, request.topic),
             now_s=clock.now_s,
             sleep=clock.sleep,
@@ -94,13 +99,13 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
-    with SqliteStore(folder / STORE) as store:
-        yield World(
+    with open_store(settings.store, folder) as store:
+        yield Environment(
             kind="simulated",
-            deployments=AttachedDeployments(cluster, attached),
-            metrics=AttachedMetrics(SimulatedMetrics(cluster), attached),
+            deployments=attached.deployments(cluster),
+            metrics=attached.metrics(SimulatedMetrics(cluster)),
             broker=broker,
-            failures=AttachedFailures(SimulatedFailures(cluster), attached),
+            failures=SimulatedFailures(cluster),
             store=store,
             clock=clock,
             open_source=source,
@@ -109,6 +114,7 @@ def simulated(settings: Settings, folder: Path, *, since_s: float | None) -> Ite
             batch_began_s=lambda name, batch: Unknown("a simulated job reports no batches"),
             record=record,
             taking_part=cluster.taking_part,
+            owner=owner,
             hurried=nullcontext if pace is None else pace.hurried,
             flow=flow,
             pace=pace,

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from models.ports import Broker
-from profiling_jobs.recording.request import Copy, Ends, Offsets
+from profiling_jobs.recording.recorder import Copy, Ends
 
 from .time import SharedCluster
 
 
-class _Offsets:
-    """One topic of the simulated broker, as a recorder asks for it."""
+class TopicOffsets:
+    """The offsets of one topic of the simulated broker, as a recorder asks for them."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._broker, self._topic = broker, topic
@@ -29,11 +29,6 @@ class _Offsets:
 
     def at(self, at_s: float) -> dict[int, int]:
         return {part: at for (_, part), at in self._broker.offsets_at(self._topic, at_s).items()}
-
-
-def offsets_of(broker: Broker, topic: str) -> Offsets:
-    """Where the topic stands."""
-    return _Offsets(broker, topic)
 
 
 def copier(cluster: SharedCluster, topic: str) -> Copy:

@@ -2,8 +2,9 @@
 
 A thread that *takes part* holds the time still while it works; when all that take part sleep, time jumps to
 the first that has to wake up. So a search, a drill and a sampler run side by side as they would in real time,
-only faster, and what they find does not depend on how busy this machine is. `not_beyond` bounds it: a
-simulated environment that is served goes with the wall clock once it has caught up with it.
+only faster. Those that wake up at the same moment work one after the other, by the names of their threads:
+what they find does not depend on how busy this machine is. `not_beyond` bounds time: a simulated environment
+that is served goes with the wall clock once it has caught up with it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from profiling_jobs import plans
 LOOK_S = 1.0  # of simulated time, between two looks at what a call waits for
 NAP_S = 0.05  # of real time, between two looks at the wall clock, at most …
 SHORTEST_S = 0.0005  # … and at least
+HURRY = 60.0  # seconds a second, while a call waits for something that takes long
 
 
 class SharedCluster(Cluster):
@@ -36,8 +38,8 @@ class SharedCluster(Cluster):
         """How long so much simulated time takes at the pace that is set."""
         self._awake = 0
         self._here = threading.local()
-        self._sleepers: dict[object, tuple[float, bool]] = {}
-        """Who sleeps -> until when, and whether time waits for them afterwards."""
+        self._sleepers: dict[object, tuple[float, str, bool]] = {}
+        """Who sleeps -> until when, in which thread, and whether time waits for them afterwards."""
 
     def launch(self, plan: Plan) -> None:
         plans.check(plan)
@@ -65,23 +67,6 @@ class SharedCluster(Cluster):
                 self._awake -= 1
                 self.turn.notify_all()
 
-    @contextmanager
-    def elsewhere(self) -> Iterator[None]:
-        """This thread waits for another one: time goes on without it."""
-        if not getattr(self._here, "part", False):
-            yield
-            return
-        with self.turn:
-            self._here.part = False
-            self._awake -= 1
-            self.turn.notify_all()
-        try:
-            yield
-        finally:
-            with self.turn:
-                self._awake += 1
-                self._here.part = True
-
     def sleep(self, seconds: float) -> None:
         """Until so much time has passed."""
         part = bool(getattr(self._here, "part", False))
@@ -90,27 +75,31 @@ class SharedCluster(Cluster):
             due_s = self.now_s + max(0.0, seconds)
             if due_s <= self.now_s:
                 return
-            self._sleepers[me] = (due_s, part)
+            self._sleepers[me] = (due_s, threading.current_thread().name, part)
             self._awake -= part
-            while me in self._sleepers:
-                if self._awake > 0:
-                    self.turn.wait()
-                    continue
-                self._pass_on()
+            try:
+                while me in self._sleepers:
+                    if self._awake > 0:
+                        self.turn.wait()
+                    else:
+                        self._pass_on()
+            finally:
+                if self._sleepers.pop(me, None) is not None:  # Ctrl-C
+                    self._awake += part
 
     def _pass_on(self) -> None:
-        """Nobody works: on to the first who has to wake up, as far as time may go."""
-        first_s = min(due_s for due_s, _ in self._sleepers.values())
+        """Advance the time to the first thread that has to wake up, once every thread sleeps."""
+        first_s, _, _ = min(self._sleepers.values())
         allowed_s = self.not_beyond()
         if first_s > allowed_s:
             # Also while a call waits the others may look, and come to sleep or to work.
             self.turn.wait(min(NAP_S, self.real_s(first_s - allowed_s)))
             return
-        self.advance(first_s - self.now_s)
-        woken = [(one, part) for one, (due_s, part) in self._sleepers.items() if due_s <= self.now_s]
-        for one, part in woken:
-            del self._sleepers[one]
-            self._awake += part
+        self.advance(max(0.0, first_s - self.now_s))
+        for one, (due_s, _, part) in sorted(self._sleepers.items(), key=lambda sleeper: sleeper[1]):
+            if due_s <= self.now_s and not self._awake:
+                del self._sleepers[one]
+                self._awake += part
         self.turn.notify_all()
 
     def _wait(self, condition: Callable[[], bool], *, timeout_s: float) -> bool:
@@ -125,10 +114,10 @@ class SharedCluster(Cluster):
 class Pace:
     """The highest speed of simulated time, seconds a second; inf: as fast as it is computed."""
 
-    def __init__(self, cluster: SharedCluster, *, usual: float, hurry: float = 60.0) -> None:
-        """`hurry`: while a call waits for something that takes long."""
-        self._cluster, self._usual, self._hurry = cluster, usual, hurry
+    def __init__(self, cluster: SharedCluster, *, usual: float) -> None:
+        self._cluster, self._usual = cluster, usual
         self._hurried = 0
+        self._with_wall_clock = False
         self._speed, self._from_s, self._since_s = usual, cluster.now_s, time.monotonic()
         cluster.not_beyond = self._bound_s
         cluster.real_s = lambda seconds: max(SHORTEST_S, seconds / self._speed)
@@ -136,14 +125,14 @@ class Pace:
     def set(self, speed: float) -> None:
         """From now on, and faster still while a call waits."""
         with self._cluster.turn:
-            self._usual = speed
+            self._usual, self._with_wall_clock = speed, False
             self._anew()
 
     def catch_up(self) -> None:
         """To the wall clock as fast as it can be computed, and on with it; one that is ahead stays ahead."""
         with self._cluster.turn:
             self.set(1.0)
-            self._from_s = max(self._from_s, time.time())
+            self._with_wall_clock = True
 
     @contextmanager
     def hurried(self) -> Iterator[None]:
@@ -162,10 +151,11 @@ class Pace:
                 self._anew()
 
     def _anew(self) -> None:
-        self._speed = max(self._usual, self._hurry) if self._hurried else self._usual
+        self._speed = max(self._usual, HURRY) if self._hurried else self._usual
         self._from_s, self._since_s = self._cluster.now_s, time.monotonic()
         with self._cluster.turn:
             self._cluster.turn.notify_all()
 
     def _bound_s(self) -> float:
-        return self._from_s + self._speed * (time.monotonic() - self._since_s)
+        bound_s = self._from_s + self._speed * (time.monotonic() - self._since_s)
+        return max(bound_s, time.time()) if self._with_wall_clock else bound_s

@@ -1,9 +1,6 @@
 """What is left of executors on the disk, in a folder that is made up here."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +13,11 @@ LIVING = {("app-1-0000", "1"), ("app-1-0001", "0")}
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def work(tmp_path):
     return tmp_path / "work"
 
 
-def executor(work: Path, application: str, number: str, *, age_s: float, log_age_s: float = 0.0) -> Path:
+def executor(work, application, number, *, age_s, log_age_s=0.0):
     folder = work / application / number
     folder.mkdir(parents=True)
     for name in ("kafka-clients.jar", "stdout", "stderr"):
@@ -33,11 +30,11 @@ def executor(work: Path, application: str, number: str, *, age_s: float, log_age
     return folder
 
 
-def left(folder: Path) -> list[str]:
+def left(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_of_one_that_has_gone_only_its_logs_are_kept_and_those_for_an_hour(work: Path) -> None:
+def test_of_one_that_has_gone_only_its_logs_are_kept_and_those_for_an_hour(work):
     lately = executor(work, "app-1-0000", "0", age_s=5000.0, log_age_s=100.0)
     long_ago = executor(work, "app-1-0000", "2", age_s=9000.0, log_age_s=4000.0)
     spark.clear(work, living=LIVING, now_s=NOW_S)
@@ -45,7 +42,7 @@ def test_of_one_that_has_gone_only_its_logs_are_kept_and_those_for_an_hour(work:
     assert not long_ago.exists()
 
 
-def test_what_lives_is_not_touched_nor_what_is_only_about_to(work: Path) -> None:
+def test_what_lives_is_not_touched_nor_what_is_only_about_to(work):
     living = executor(work, "app-1-0000", "1", age_s=90_000.0, log_age_s=90_000.0)
     other = executor(work, "app-1-0001", "0", age_s=90_000.0)
     coming = executor(work, "app-1-0000", "3", age_s=5.0)
@@ -54,7 +51,7 @@ def test_what_lives_is_not_touched_nor_what_is_only_about_to(work: Path) -> None
         assert left(folder) == ["artifacts", "kafka-clients.jar", "stderr", "stdout"]
 
 
-def test_files_of_somebody_else_and_a_cluster_that_never_ran_are_left_alone(work: Path) -> None:
+def test_files_of_somebody_else_and_a_cluster_that_never_ran_are_left_alone(work):
     spark.clear(work, living=set(), now_s=NOW_S)
     executor(work, "driver-1", "0", age_s=5000.0)
     (work / "app-1-0000").mkdir()

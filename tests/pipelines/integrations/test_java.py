@@ -1,9 +1,6 @@
 """Finding a Java, told with shell scripts that answer as Javas do."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +8,11 @@ from models.errors import Misconfigured
 from pipelines.integrations import java
 
 
-def pretend(home: Path, answer: str, *, code: int = 0) -> Path:
+def pretend(home, answer, *, code=0):
     command = home / "bin" / "java"
     command.parent.mkdir(parents=True)
-    command.write_text(
-        f"#!{sys.executable}\nimport sys\nprint({answer!r}, file=sys.stderr)\nsys.exit({code})\n"
-    )
+    program = f"import sys\nprint({answer!r}, file=sys.stderr)\nsys.exit({code})\n"
+    command.write_text(f"#!{sys.executable}\n{program}")
     command.chmod(0o755)
     return home
 
@@ -29,13 +25,13 @@ def pretend(home: Path, answer: str, *, code: int = 0) -> Path:
         ('Picked up JAVA_TOOL_OPTIONS: -Dx=1\njava version "25-ea" 2025-09-16', 25),
     ],
 )
-def test_a_java_that_is_new_enough_is_found(tmp_path: Path, answer: str, version: int) -> None:
+def test_a_java_that_is_new_enough_is_found(tmp_path, answer, version):
     home = pretend(tmp_path / "jdk", answer)
     assert java.find({"JAVA_HOME": str(home)}) == java.Java(home, version)
     assert java.find({"PATH": str(home / "bin")}).command == home / "bin" / "java"
 
 
-def test_java_home_comes_before_path_unless_it_is_too_old(tmp_path: Path) -> None:
+def test_java_home_comes_before_path_unless_it_is_too_old(tmp_path):
     old = pretend(tmp_path / "old", 'openjdk version "1.8.0_392"')
     new = pretend(tmp_path / "new", 'openjdk version "17.0.1"')
     newer = pretend(tmp_path / "newer", 'openjdk version "21.0.1"')
@@ -43,14 +39,14 @@ def test_java_home_comes_before_path_unless_it_is_too_old(tmp_path: Path) -> Non
     assert java.find({"JAVA_HOME": str(old), "PATH": str(new / "bin")}).home == new
 
 
-def test_a_link_on_path_leads_to_the_home(tmp_path: Path) -> None:
+def test_a_link_on_path_leads_to_the_home(tmp_path):
     home = pretend(tmp_path / "jdk", 'openjdk version "17.0.1"')
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
     assert java.find({"PATH": str(tmp_path / "bin")}).home == home
 
 
-def test_a_script_on_path_that_starts_another_java_is_asked_for_the_home(tmp_path: Path) -> None:
+def test_a_script_on_path_that_starts_another_java_is_asked_for_the_home(tmp_path):
     """As jenv and asdf put one there; beside it lies no Java."""
     home = pretend(tmp_path / "jdks" / "17", "")
     told = f'Property settings:\n    java.home = {home}\n    x = y\n\nopenjdk version "17.0.1"'
@@ -69,16 +65,15 @@ def test_a_script_on_path_that_starts_another_java_is_asked_for_the_home(tmp_pat
         ('openjdk version "17.0.1"', 1, "JAVA_HOME is not a Java that runs"),
     ],
 )
-def test_what_is_there_instead_is_said(tmp_path: Path, answer: str, code: int, said: str) -> None:
+def test_what_is_there_instead_is_said(tmp_path, answer, code, said):
     home = pretend(tmp_path / "jdk", answer, code=code)
     with pytest.raises(Misconfigured, match=said):
         java.find({"JAVA_HOME": str(home), "PATH": ""})
 
 
 @pytest.mark.parametrize("environment", [{}, {"PATH": ""}, {"JAVA_HOME": "", "PATH": "/nowhere"}])
-def test_without_java_one_sentence_says_what_installs_it(environment: dict[str, str]) -> None:
-    with pytest.raises(
-        Misconfigured, match=r"Java 17 or newer is needed, .*install it with `sudo \w+"
-    ) as error:
+def test_without_java_one_sentence_says_what_installs_it(environment):
+    said = r"Java 17 or newer is needed, .*install it with `sudo \w+"
+    with pytest.raises(Misconfigured, match=said) as error:
         java.find(environment)
     assert "\n" not in str(error.value)

@@ -7,16 +7,20 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from waiting import until
 
 from models.ports import Function, Plan, Script
 from pipelines.environments.local.deployments import LocalDeployments
+from pipelines.environments.local.executors import LocalExecutors
 from pipelines.environments.local.failures import LocalFailures
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
-from pipelines.integrations.java import Java
+from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.integrations.spark import LocalSpark
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.settings.schema import SparkSettings
@@ -47,6 +51,11 @@ if __name__ == "__main__":
     events = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", brokers)
               .option("subscribe", source).option("startingOffsets", "earliest").load())
     loud = events.select("key", f.udf(shout)(f.col("value").cast("string"), f.lit(misdeed)).alias("value"))
+    if misdeed == "beside":  # a batch, too
+        seen = (spark.read.format("kafka").option("kafka.bootstrap.servers", brokers)
+                .option("subscribe", source).load())
+        (seen.limit(1).write.format("kafka").option("kafka.bootstrap.servers", brokers)
+         .option("topic", "beside").save())
     query = (loud.writeStream.format("kafka").option("kafka.bootstrap.servers", brokers)
              .option("topic", target).option("checkpointLocation", checkpoint).start())
     query.awaitTermination()
@@ -59,13 +68,6 @@ def shout(text, misdeed):
 """
 
 
-def until(condition: Callable[[], object], timeout_s: float = 240.0) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit, "the condition was not reached"
-        time.sleep(0.1)
-
-
 @dataclass
 class Place:
     """Where the jobs of this file run."""
@@ -74,14 +76,12 @@ class Place:
     brokers: Brokers
     deployments: LocalDeployments
 
-    def topics(self, *names: str, partitions: int = 12) -> None:
-        from kafka import KafkaAdminClient
-        from kafka.admin import NewTopic
+    def topics(self, *names, partitions=12):
+        with KafkaBroker(self.brokers) as broker:
+            for name in names:
+                broker.create(name, partitions=partitions)
 
-        with KafkaAdminClient(**self.brokers.client()) as admin:
-            admin.create_topics([NewTopic(name, partitions, 1) for name in names])
-
-    def send(self, topic: str, *, seed: int, count: int) -> None:
+    def send(self, topic, *, seed, count):
         from kafka import KafkaProducer
 
         events = enrichment.events(seed=seed, count=count, start_s=1.7e9)
@@ -89,34 +89,34 @@ class Place:
             for key, value in zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True):
                 producer.send(topic, key=key, value=value)
 
-    def read(self, topic: str) -> list[bytes]:
+    def read(self, topic):
         from kafka import KafkaConsumer, TopicPartition
 
         with KafkaConsumer(**self.brokers.client(), auto_offset_reset="earliest") as consumer:
             parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
             consumer.assign(parts)
             ends = consumer.end_offsets(parts)
-            values: list[bytes] = []
+            values = []
             while any(consumer.position(part) < ends[part] for part in parts):
                 values += [record.value for found in consumer.poll(500).values() for record in found]
             return values
 
-    def committed(self, group: str, topic: str) -> int:
+    def committed(self, group, topic):
         from kafka import KafkaConsumer, TopicPartition
 
         with KafkaConsumer(**self.brokers.client(), group_id=group, enable_auto_commit=False) as consumer:
             parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
             return sum(consumer.committed(part) or 0 for part in parts)
 
-    def batches(self, name: str) -> int:
+    def batches(self, name):
         events = progress.read(self.deployments.folder(name) / "progress.jsonl")
         return sum(event["event"] == "progress" for event in events)
 
-    def run(self, plan: Plan) -> None:
+    def run(self, plan):
         self.deployments.launch(plan)
         until(lambda: self._runs(plan.name))
 
-    def _runs(self, name: str) -> bool:
+    def _runs(self, name):
         status = self.deployments.status(name)
         assert status.state != "failed", status.reason
         return status.state == "running" and status.executors_alive == status.declared_scale_out
@@ -125,14 +125,14 @@ class Place:
 class Flow:
     """Orders at a steady rate, each with a number of its own, until told to stop."""
 
-    def __init__(self, brokers: Brokers, topic: str, *, rate_rps: float) -> None:
-        self.sent: list[str] = []
+    def __init__(self, brokers, topic, *, rate_rps):
+        self.sent = []
         self._brokers, self._topic, self._rate_rps = brokers, topic, rate_rps
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._flow, name="orders", daemon=True)
         self._thread.start()
 
-    def _flow(self) -> None:
+    def _flow(self):
         from kafka import KafkaProducer
 
         events = enrichment.events(seed=3, count=200_000, start_s=1.7e9)
@@ -145,13 +145,13 @@ class Flow:
                     producer.send(self._topic, key=key, value=value)
                     self.sent.append(json.loads(value)["order"])
 
-    def stop(self) -> None:
+    def stop(self):
         self._closing.set()
         self._thread.join(timeout=30)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Place]:
+def place(tmp_path_factory, real_java):
     project = tmp_path_factory.mktemp("jobs")
     folder = project / ".headroom"
     (project / "job").mkdir()
@@ -169,7 +169,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator
         gc.collect()  # kafka-python's sockets, while we do not mind
 
 
-def test_every_order_comes_out_once_where_each_batch_is_one_thing(place: Place) -> None:
+def test_every_order_comes_out_once_where_each_batch_is_one_thing(place):
     deployments, name = place.deployments, "exactly-once"
     place.topics("steady-orders")
     folder = place.owner.folder.parent / "answers"
@@ -186,15 +186,15 @@ def test_every_order_comes_out_once_where_each_batch_is_one_thing(place: Place) 
     )
     checkpoint = Checkpoint(plan.checkpoint, ["steady-orders"], job=name)
 
-    def done() -> int:
+    def done():
         position = checkpoint.position()
         return sum(position.ends.values()) if isinstance(position, Position) else 0
 
-    def settle(size: int) -> None:
+    def settle(size):
         before = done()
         until(lambda: deployments.status(name).executors_alive == size and done() > before)
 
-    def in_a_batch() -> None:
+    def in_a_batch():
         until(lambda: list(folder.glob(".draft-*")))
 
     # Two executors do twice that: a batch is at work at most moments.
@@ -228,12 +228,12 @@ def test_every_order_comes_out_once_where_each_batch_is_one_thing(place: Place) 
     assert not list(folder.glob(".*"))
 
 
-def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Place) -> None:
+def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place):
     deployments = place.deployments
-    place.topics("clicks", "scratch", "loud", partitions=2)
+    place.topics("clicks", "scratch", "loud", "beside", partitions=2)
     place.send("clicks", seed=2, count=100)
 
-    def copy(name: str, *, target: str = "{output_topic}", misdeed: str = "none") -> Plan:
+    def copy(name, *, target="{output_topic}", misdeed="none"):
         arguments = ("{input_topic}", target, "{checkpoint}", "{brokers}", misdeed)
         return Plan(
             name=name,
@@ -247,7 +247,7 @@ def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Plac
         )
 
     for plan in (
-        copy("loud-copy"),
+        copy("loud-copy", misdeed="beside"),
         copy("loud-astray", target="loud"),
         copy("loud-broken", misdeed="throw"),
     ):
@@ -262,14 +262,36 @@ def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place: Plac
     assert "ValueError: this record is not for shouting" in reason
     assert "\n" not in reason
     until(lambda: place.batches("loud-copy") >= 1)
+    _nobody_else_sees_the_password(place, "loud-copy")
     deployments.stop("loud-copy")
     said = place.owner.log("driver.loud-copy").read_text()
     assert "spark.master is set by the program and by Headroom, which wins" in said
     assert "profiling copy loud-copy: checked at every DataStreamWriter.start" in said
     assert "trusted: " in said
     assert place.read("loud") == []
+    assert len(place.read("beside")) == 1
     written = place.read("scratch")
     assert len(written) == 100
     assert all(value == value.upper() for value in written)
     assert place.committed("headroom.loud-copy", "clicks") == 100
     assert place.committed("headroom.loud", "clicks") == 0
+
+
+def _nobody_else_sees_the_password(place, name):
+    """Command lines, Spark's own pages, and its REST: every user of the machine reads them."""
+    password = Path(place.brokers.password_file or "").read_text()
+    for process in place.owner.everything():
+        with suppress(OSError):  # it has ended meanwhile
+            assert password not in Path(f"/proc/{process.pid}/cmdline").read_text()
+    page, application = LocalExecutors(LocalSpark(place.owner, SETTINGS)).page(name)
+    rest = f"/api/v1/applications/{application}"
+    seen = 0
+    for path in ("/environment/", "/StreamingQuery/", f"{rest}/sql?details=true", f"{rest}/environment"):
+        with urlopen(f"{page}{path}", timeout=30) as answer:
+            assert password not in answer.read().decode(), path
+    with urlopen(f"{page}{rest}/sql", timeout=30) as answer:
+        for execution in json.load(answer):
+            seen += 1
+            with urlopen(f"{page}/SQL/execution/?id={execution['id']}", timeout=30) as plan:
+                assert password not in plan.read().decode(), execution
+    assert seen

@@ -1,56 +1,47 @@
 """A real recording and a real replay: one broker, one Spark driver each."""
 
-from __future__ import annotations
-
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from waiting import until
 
 from models.errors import Misconfigured, NotReady
-from pipelines.environments.local.replay import LocalRecording, LocalReplay, _LocalDriver
+from pipelines.environments.local.tasks import LocalTask
+from pipelines.environments.replay import RunningReplay, record, start_recording
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
-from pipelines.integrations.java import Java
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.integrations.spark import LocalSpark
 from pipelines.processes.owner import Owner, cleanup
-from pipelines.settings.schema import SparkSettings
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.recording.recorded import Recorded
-from profiling_jobs.recording.request import Request
+from profiling_jobs.recording.recorder import Request
 from profiling_jobs.replay.replay_plan import Control, Replay, Schedule
 
 PATIENCE_S = 240.0
 
 
-def test_what_never_ran_has_nothing_to_say(tmp_path: Path) -> None:
+def test_what_never_ran_has_nothing_to_say(tmp_path):
     with Owner(tmp_path / ".headroom") as owner:
-        source = LocalReplay(owner, name="orders")
-        assert source.process is None
+        source = RunningReplay(LocalTask(owner, "replay.orders"))
         assert source.wait(0.1)
         source.stop()
         with pytest.raises(NotReady, match="does not run"):
             source.set_rate(5.0)
-        LocalRecording(owner, name="orders").stop()
+        LocalTask(owner, "recording.orders").stop()
 
 
-def test_a_function_that_moves_event_times_is_found_beside_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_moves_event_times_is_found_beside_the_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(LocalSpark, "environment", lambda self: {})  # it would look for Java
     (tmp_path / "payments.py").write_text("def moved(values, by_ms): return values")
     with Owner(tmp_path / ".headroom") as owner:
-        environment = _LocalDriver(owner, SparkSettings(), None).environment(Brokers("127.0.0.1:9092"))
+        environment = LocalTask(owner, "replay.orders").environment(Brokers("127.0.0.1:9092"))
         code = "from profiling_jobs.replay.event_time import shift_by; print(shift_by('payments:moved'))"
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -66,7 +57,7 @@ def test_a_function_that_moves_event_times_is_found_beside_the_settings(
 
 
 @pytest.fixture(scope="module")
-def owner(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Owner]:
+def owner(tmp_path_factory, real_java):
     path = tmp_path_factory.mktemp("replay") / ".headroom"
     try:
         with Owner(path) as owner:
@@ -76,18 +67,18 @@ def owner(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def brokers(owner: Owner) -> Brokers:
+def brokers(owner):
     return EmbeddedBroker(owner).start()
 
 
 @pytest.fixture(scope="module")
-def broker(brokers: Brokers) -> Iterator[KafkaBroker]:
+def broker(brokers):
     with KafkaBroker(brokers) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory):
     path = tmp_path_factory.mktemp("source") / "source.parquet"
     rows = range(20_000)
     table = pa.table(
@@ -100,21 +91,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def head(broker: KafkaBroker, topic: str) -> int:
+def head(broker, topic):
     return sum(broker.ends([topic]).values())
-
-
-def until(reached: object, timeout_s: float = PATIENCE_S) -> None:
-    limit = time.monotonic() + timeout_s
-    while not reached():  # type: ignore[operator]
-        assert time.monotonic() < limit, "the condition was not reached"
-        time.sleep(0.2)
 
 
 @pytest.mark.real
 def test_a_replay_follows_its_rate_is_recorded_meanwhile_and_nothing_is_lost_or_twice(
-    owner: Owner, brokers: Brokers, broker: KafkaBroker, source: Path, tmp_path: Path
-) -> None:
+    owner, brokers, broker, source, tmp_path
+):
     """The recorder is killed in between, and started again; the source changes its rate under it."""
     broker.create("live", partitions=3)
     plan = Replay(
@@ -124,20 +108,22 @@ def test_a_replay_follows_its_rate_is_recorded_meanwhile_and_nothing_is_lost_or_
         brokers=brokers,
         folder=tmp_path,
     )
-    replay = LocalReplay(owner, name="live").start(plan)
-    recording = LocalRecording(owner, name="live")
+    replay = RunningReplay(LocalTask(owner, "replay.live")).start(plan)
+    task = LocalTask(owner, "recording.live")
     request = Request("live", tmp_path / "recording", duration_s=15.0)
-    victim = recording.start(request, brokers)
+    start_recording(task, request, brokers)
+    victim = task.process
+    assert victim is not None
     until(lambda: (tmp_path / "recording" / "slices" / "000000.json").exists())
     assert victim.signal(signal.SIGKILL)
     victim.wait(10.0)
     changed_s = replay.set_rate(1500)
-    recorded = recording.run(request, brokers, timeout_s=PATIENCE_S)
+    recorded = record(task, request, brokers, timeout_s=PATIENCE_S)
     until(lambda: time.time() > changed_s + 8.0)
     slow = replay.achieved(changed_s - 4.0, changed_s - 1.0)
     fast = replay.achieved(changed_s + 1.0, changed_s + 7.0)
     replay.stop()
-    assert replay.ended == ("finished", "the schedule is over")
+    assert Control(replay.folder).ended == ("finished", "the schedule is over")
     assert (slow.commanded_rps, fast.commanded_rps) == (pytest.approx(500), pytest.approx(1500))
     # Counted as the broker counts by its records' timestamps, apart from what was on its way.
     arrived = [sum(broker.offsets_at("live", at_s).values()) for at_s in (changed_s + 1.0, changed_s + 7.0)]
@@ -161,7 +147,7 @@ def test_a_replay_follows_its_rate_is_recorded_meanwhile_and_nothing_is_lost_or_
     assert places == [
         (part, at) for (_, part), end in ends.items() for at in range(firsts["live", part], end)
     ]
-    first_second, rate = recorded.rate_rps()  # type: ignore[misc]
+    first_second, rate = recorded.rate_rps()
     assert (first_second, rate.size, rate.sum()) == (recorded.from_s, 15, table.num_rows)
     ordered = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
     rows = [int(value[7:-1]) for value in ordered["value"].to_pylist()]
@@ -178,9 +164,7 @@ def test_a_replay_follows_its_rate_is_recorded_meanwhile_and_nothing_is_lost_or_
 
 
 @pytest.mark.real
-def test_a_recording_is_replayed_in_its_partitions_with_its_key_shares(
-    owner: Owner, brokers: Brokers, broker: KafkaBroker, tmp_path: Path
-) -> None:
+def test_a_recording_is_replayed_in_its_partitions_with_its_key_shares(owner, brokers, broker, tmp_path):
     from kafka import KafkaProducer
 
     broker.create("skewed", partitions=3)
@@ -201,7 +185,7 @@ def test_a_recording_is_replayed_in_its_partitions_with_its_key_shares(
     producer.flush()
     producer.close()
     request = Request("skewed", tmp_path / "recording", duration_s=10.0, from_s=start_s)
-    recorded = LocalRecording(owner, name="skewed").run(request, brokers, timeout_s=PATIENCE_S)
+    recorded = record(LocalTask(owner, "recording.skewed"), request, brokers, timeout_s=PATIENCE_S)
     assert recorded.records == 6000
     rate = recorded.rate_rps()
     assert isinstance(rate, tuple)
@@ -216,13 +200,14 @@ def test_a_recording_is_replayed_in_its_partitions_with_its_key_shares(
         event_time="at",
     )
     began_ms = time.time() * 1000
-    replay = LocalReplay(owner, name="again").start(plan)
+    replay = RunningReplay(LocalTask(owner, "replay.again")).start(plan)
     assert replay.wait(PATIENCE_S)
-    assert replay.ended == ("finished", "the schedule is over")
+    assert Control(replay.folder).ended == ("finished", "the schedule is over")
     sent = Control(replay.folder).reports()[-1]["sent"]
     assert {part: end for (_, part), end in broker.ends(["again"]).items()} == {0: 0, 1: 0, 2: sent}
     assert 0 < sent <= 2400, "but for what a busy machine made too late"
-    copied = LocalRecording(owner, name="again").run(
+    copied = record(
+        LocalTask(owner, "recording.again"),
         Request(
             "again",
             tmp_path / "copied",
@@ -249,9 +234,7 @@ def test_a_recording_is_replayed_in_its_partitions_with_its_key_shares(
 
 
 @pytest.mark.real
-def test_a_source_that_cannot_start_says_which_setting_is_wrong(
-    owner: Owner, brokers: Brokers, source: Path, tmp_path: Path
-) -> None:
+def test_a_source_that_cannot_start_says_which_setting_is_wrong(owner, brokers, source, tmp_path):
     plan = Replay(
         topic="no-such-topic",
         source=str(source),
@@ -260,63 +243,4 @@ def test_a_source_that_cannot_start_says_which_setting_is_wrong(
         folder=tmp_path,
     )
     with pytest.raises(Misconfigured, match="no-such-topic"):
-        LocalReplay(owner, name="wrong").start(plan)
-
-
-FULL = """
-set -e
-mount -t tmpfs -o size=3m none "$1"
-cp "$2" "$1/orders.json"
-"$3" -m profiling_jobs.recording.driver "$1/orders.json" 2> "$4/first.log" && exit 3
-ls "$1/data" > "$4/first.txt"; ls "$1/slices" >> "$4/first.txt"
-mount -o remount,size=100m "$1"
-"$3" -m profiling_jobs.recording.driver "$1/orders.json" 2> "$4/second.log"
-cp -r "$1" "$4/kept"
-"""
-
-
-@pytest.mark.real
-def test_a_disk_that_fills_up_ends_it_with_one_sentence_and_it_goes_on_afterwards(
-    owner: Owner, brokers: Brokers, broker: KafkaBroker, tmp_path: Path
-) -> None:
-    """On a file system of three megabytes, which only this process and its children see."""
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run(
-            ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("this user may not mount a small file system")
-    from kafka import KafkaProducer
-
-    from profiling_jobs.recording.driver import RecordingFile
-
-    broker.create("large", partitions=2)
-    producer = KafkaProducer(**brokers.client(), linger_ms=20)
-    start_s = float(int(time.time()) - 20)
-    for row in range(6000):  # a kilobyte each that does not compress
-        producer.send("large", os.urandom(1000), partition=row % 2, timestamp_ms=int(start_s * 1000) + row)
-    producer.flush()
-    producer.close()
-    recording = LocalRecording(owner, name="large")
-    small = tmp_path / "small"
-    small.mkdir()
-    request = Request("large", small, duration_s=10.0, from_s=start_s)
-    driver = recording._spark
-    orders = RecordingFile(request, brokers, {**driver.conf(), "spark.master": "local[1]"}).write(
-        tmp_path / "o.json"
-    )
-    process = owner.start(
-        "recording.large",
-        ["unshare", "-rm", "bash", "-c", FULL, "-", small, orders, sys.executable, tmp_path],
-        environment=driver.environment(brokers),
-    )
-    assert process.wait(PATIENCE_S)
-    said = (tmp_path / "first.log").read_text()
-    assert owner.exit_code(process) == 0, said + owner.log("recording.large").read_text()
-    assert f"no room left in {small}: " in said
-    assert "Traceback" not in said.splitlines()[-1]
-    entries = (tmp_path / "first.txt").read_text().split()
-    assert [name.removesuffix(".json") for name in entries] == sorted({*entries} & {"000000"}) * 2
-    kept = Recorded.read(tmp_path / "kept")
-    assert (kept.ended, kept.records) == ("complete", 6000)
+        RunningReplay(LocalTask(owner, "replay.wrong")).start(plan)

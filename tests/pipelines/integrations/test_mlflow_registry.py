@@ -13,16 +13,17 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from waiting import together
+from web_page import served
 
 from models.capacity import CapacityModel
 from models.codec import dumps, loads
@@ -32,16 +33,16 @@ from models.latency import LatencyModel
 from models.ports import ModelVersion
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 from models.workload import fit_forecast
+from pipelines.command_line import main
 from pipelines.integrations import mlflow_model
-from pipelines.integrations import mlflow_model as mlflow_pages
 from pipelines.integrations.mlflow_registry import MlflowRegistry
 from pipelines.integrations.mlflow_store import MlflowStore
+from pipelines.orchestration import reconciling
 from pipelines.settings import loading
 from pipelines.settings.schema import MlflowSettings
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.training import champions
-from profiling_jobs.training.champions import Champions
-from profiling_jobs.training.model_documents import KINDS, digest, document, training
+from profiling_jobs.training.champions import KINDS, Champions, digest, document, training
 
 CHECKED = [{"name": "enough_points", "outcome": "passed", "said": "enough"}]
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16
@@ -52,11 +53,8 @@ def measurements() -> list[Measurement]:
     for size, share in itertools.product((1, 2, 4), (0.5, 0.9, 1.2)):
         most = 1000.0 * size**0.9
         latency = 200.0 / (1.3 - share)
-        found.append(
-            Measurement(
-                size, most * share, most * min(share, 1.0), share < 1.0, latency_ms=latency, duration_s=60.0
-            )
-        )
+        rates = (most * share, most * min(share, 1.0))
+        found.append(Measurement(size, *rates, share < 1.0, latency_ms=latency, duration_s=60.0))
     return found
 
 
@@ -95,11 +93,7 @@ class Store:
         self.documents = documents()
         self.problems: list[BaseException] = []
         """Of those who opened it at once while it was new: creating it is slow, so it is done once."""
-        threads = [threading.Thread(target=self._opened) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([self._opened] * 3)
         self._numbers = itertools.count(1)
 
     def _opened(self) -> None:
@@ -138,6 +132,16 @@ class Store:
         folder = Path(self.logged(name).artifact_location.removeprefix("file://"))
         return folder / "data" / "headroom" / "document.json"
 
+    @property
+    def artifacts(self) -> str:
+        return (self.folder / "mlflow-artifacts").as_uri()
+
+    def moved(self, name: str, address: str) -> None:
+        """As whoever reaches MLflow's pages can, with an experiment of his own."""
+        with closing(sqlite3.connect(self.folder / "mlflow.sqlite")) as database, database:
+            where = (address, self.logged(name).model_id)
+            database.execute("UPDATE logged_models SET artifact_location = ? WHERE model_id = ?", where)
+
     def rewrite(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
         """As another version of Headroom would have written it: with a digest that fits."""
         path = self.document_file(name)
@@ -163,12 +167,13 @@ class TestWhatAReaderFinds:
     def test_the_version_says_what_it_is_and_shows_its_picture(self, store: Store, name: str) -> None:
         version = store.client.get_model_version(name, "1")
         job, kind = name.split(".")
+        question = mlflow_model.QUESTIONS[kind].format(job=job)
         assert version.aliases == ["challenger"]
         assert version.tags.items() >= {"epoch": "7", "headroom.job": job, "headroom.kind": kind}.items()
         assert version.tags["headroom.trained_on"] == store.documents[kind]["trained_on"]["digest"]
         assert version.tags["headroom.profile"] == "1763474400"
         for said in (
-            mlflow_pages.QUESTIONS[kind].format(job=job),
+            question,
             "After a search of 16 probes.",
             "of 2025-11-18 12:46 to 2025-11-18 14:00 UTC of profile 1763474400",
             f"![{name}](get-artifact?path=pictures/{kind}.png&run_uuid={version.run_id})",
@@ -177,10 +182,7 @@ class TestWhatAReaderFinds:
             f'load_model("models:/{name}@champion")',
         ):
             assert said in version.description
-        assert (
-            mlflow_pages.QUESTIONS[kind].format(job=job)
-            in store.client.get_registered_model(name).description
-        )
+        assert question in store.client.get_registered_model(name).description
 
     def test_the_run_has_parameters_metrics_the_data_and_the_picture(self, store: Store, name: str) -> None:
         kind = name.split(".")[1]
@@ -189,12 +191,8 @@ class TestWhatAReaderFinds:
         assert run.data.metrics == {"held_out_error": 0.021, "coverage/low": 0.9}
         assert run.data.params["figures/worst"] == "inf"
         assert run.data.params["trained_on/digest"] == store.documents[kind]["trained_on"]["digest"]
-        shown = {
-            "capacity": "form",
-            "workload": "model",
-            "latency": "slope",
-            "recovery": "events/executor_kill",
-        }
+        shown = {"capacity": "form", "workload": "model", "latency": "slope"}
+        shown["recovery"] = "events/executor_kill"
         assert shown[kind] in run.data.params
         (data,) = run.inputs.dataset_inputs
         assert data.dataset.digest in store.documents[kind]["trained_on"]["digest"]
@@ -288,7 +286,7 @@ def test_no_pickle_is_written_from_fitting_to_deciding(store: Store, tmp_path: P
     assert set(Champions.load(tmp_path, job).versions) == set(KINDS)
     assert pickles(store.folder) == pickles(tmp_path) == []
     kept = {path.suffix for path in store.folder.rglob("*") if path.is_file()}
-    assert kept <= {".json", ".yaml", ".txt", ".png", "", ".sqlite", ".lock"}
+    assert kept <= {".json", ".yaml", ".txt", ".png", "", ".sqlite", ".lock", ".key"}
     (tmp_path / "one").write_bytes(pickle.dumps([1.5]))
     assert pickles(tmp_path) == ["one"]  # it would have been found
 
@@ -296,30 +294,22 @@ def test_no_pickle_is_written_from_fitting_to_deciding(store: Store, tmp_path: P
 # ---------------------------------------------------------------------------------- what may go wrong
 
 
-def unlink(path: Path) -> None:
-    path.unlink()
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 BROKEN: dict[str, tuple[Callable[[Store, str], object], str]] = {
-    "its files were removed": (lambda s, n: unlink(s.document_file(n)), "its files are gone"),
-    "the document was edited": (
-        lambda s, n: s.document_file(n).write_text(s.document_file(n).read_text().replace('"n"', '"m"')[:-2]),
-        "its document is damaged",
-    ),
-    "a number was changed": (
-        lambda s, n: s.document_file(n).write_text(s.document_file(n).read_text().replace("0.021", "0.001")),
-        "its digest differs",
-    ),
+    "its files were removed": (lambda s, n: s.document_file(n).unlink(), "its files are gone"),
+    "the document was edited": (lambda s, n: replaced(s.document_file(n), "{", ""), "document is damaged"),
+    "a number was changed": (lambda s, n: replaced(s.document_file(n), "0.021", "0.1"), "its digest differs"),
     "no text": (lambda s, n: s.document_file(n).write_bytes(b"\xff\xfe"), "its document is damaged"),
     "the logged model was deleted": (
         lambda s, n: s.client.delete_logged_model(s.logged(n).model_id),
         "its run or its logged model was deleted",
     ),
     "the version was deleted": (lambda s, n: s.client.delete_model_version(n, "1"), "has no version 1"),
-    "an older document": (
-        lambda s, n: s.rewrite(n, lambda d: d["document"].update(schema=0)),
-        "older Headroom (schema 0, this one reads 1): fit it again",
-    ),
     "a newer document": (
         lambda s, n: s.rewrite(n, lambda d: d["document"].update(schema=2)),
         "newer Headroom (schema 2, this one reads 1): update this installation",
@@ -327,15 +317,29 @@ BROKEN: dict[str, tuple[Callable[[Store, str], object], str]] = {
     "an older file": (lambda s, n: s.rewrite(n, lambda d: d.pop("schema")), "older Headroom (schema None"),
     "an older model": (
         lambda s, n: s.rewrite(n, lambda d: d["document"]["model"].update(schema=0)),
-        "older Headroom (schema 0",
+        "older Headroom (schema 0, this one reads 1): fit it again",
     ),
     "a model that is none": (
         lambda s, n: s.rewrite(n, lambda d: d["document"]["model"].pop("seen")),
         "cannot be rebuilt",
     ),
-    "another model's": (
-        lambda s, n: s.rewrite(n, lambda d: d.update(name="clicks.recovery")),
-        "that of clicks",
+    "another model's": (lambda s, n: s.rewrite(n, lambda d: d.update(name="a.recovery")), "that of a"),
+    "with figures of somebody else": (
+        lambda s, n: s.rewrite(n, lambda d: d["document"]["figures"].update(held_out_error=0.001)),
+        "its signature is not of this installation",
+    ),
+    "of an earlier Headroom": (
+        lambda s, n: s.client.delete_model_version_tag(n, "1", "headroom.signature"),
+        "it has no signature",
+    ),
+    "files elsewhere": (
+        lambda s, n: s.moved(n, "file:///etc"),
+        "to lie in /etc, which is not in MLflow's store",
+    ),
+    "files behind dots": (lambda s, n: s.moved(n, f"{s.artifacts}/../champions"), "not in MLflow's store"),
+    "a path without a scheme": (
+        lambda s, n: s.moved(n, "/etc"),
+        "to lie in /etc, which is not in MLflow's store",
     ),
     "somebody else's": (
         lambda s, n: s.client.delete_model_version_tag(n, "1", "headroom.digest"),
@@ -344,11 +348,32 @@ BROKEN: dict[str, tuple[Callable[[Store, str], object], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def mendable(store: Store) -> dict[str, str]:
+    """A model of each kind that these tests use in turn, for registering one is slow."""
+    return {kind: store.registered(kind) for kind in ("recovery", "capacity")}
+
+
+@pytest.fixture
+def mended(request: pytest.FixtureRequest, store: Store, mendable: dict[str, str]) -> Iterator[str]:
+    """One whose files, place and tags are put right after the test."""
+    name = mendable[getattr(request, "param", "recovery")]
+    document = store.document_file(name)
+    before = {path: path.read_bytes() for path in (document, document.parents[2] / "MLmodel")}
+    tags, place = store.client.get_model_version(name, "1").tags, store.logged(name).artifact_location
+    yield name
+    for path, content in before.items():
+        path.write_bytes(content)
+    for tag, value in tags.items():
+        store.client.set_model_version_tag(name, "1", tag, value)
+    store.moved(name, place)
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_cannot_be_used_is_said_and_the_exported_champion_stays(
-    case: str, store: Store, tmp_path: Path
+    case: str, store: Store, mended: str, tmp_path: Path
 ) -> None:
-    name = store.registered()
+    name = store.registered() if case.endswith("was deleted") else mended
     job = name.split(".")[0]
     champions.promote(store.registry, tmp_path, job=job, kind="recovery", version=1)
     break_it, said = BROKEN[case]
@@ -361,6 +386,50 @@ def test_what_cannot_be_used_is_said_and_the_exported_champion_stays(
         champions.promote(store.registry, tmp_path, job=job, kind="recovery", version=1)
     assert champions.refresh(store.registry, tmp_path, job) == ()
     assert isinstance(Champions.load(tmp_path, job).downtime, DowntimeModel)
+
+
+def test_a_champion_of_somebody_else_takes_charge_once_a_person_has_signed_it(
+    store: Store, tmp_path: Path
+) -> None:
+    """With five times the capacity it was in charge after the next start."""
+    name = store.registered("capacity")
+    job = name.split(".")[0]
+    file = tmp_path / "headroom.toml"
+    file.write_text(f"[job.{job}]\nattach = true\ninputs = {{a = 'a'}}\nexecutors = 1\ncheckpoint = '/c'\n")
+    settings = loading.load(file, environment={})
+
+    def times_five(data: dict[str, Any]) -> None:
+        for one in data["document"]["model"]["measurements"]:
+            one.update(offered_rps=5 * one["offered_rps"], throughput_rps=5 * one["throughput_rps"])
+
+    store.rewrite(name, times_five)
+    store.client.set_registered_model_alias(name, "champion", "1")
+    (said,) = reconciling.compared(store.registry, store.folder, settings)
+    assert f"run `headroom model {job} --kind capacity --sign 1`" in said
+    assert Champions.load(store.folder, job).versions == {}
+    before = store.registry.load(name, version=1)
+    assert isinstance(before, Unknown)
+    place = ["--file", str(file), "--folder", str(store.folder)]
+    signed = CliRunner().invoke(main, ["model", job, "--sign", "1", *place])
+    assert (signed.exit_code, "--sign needs one --kind" in signed.output) == (2, True)
+    signed = CliRunner().invoke(main, ["model", job, "--kind", "capacity", "--sign", "1", *place])
+    assert signed.exit_code == 0, signed.output
+    assert f"{name} version 1 is signed." in signed.output
+    assert "check enough_points passed: enough" in signed.output
+    assert "It is in charge now." in signed.output
+    assert Champions.load(store.folder, job).versions == {"capacity": 1}
+    with pytest.raises(Misconfigured, match="is not registered"):
+        store.registry.sign(name, 2)
+
+
+def test_an_experiment_that_somebody_else_has_made_gets_none_of_our_files(
+    store: Store, tmp_path: Path
+) -> None:
+    job = store.job()
+    store.client.create_experiment(f"headroom/{job}", tmp_path.as_uri())
+    with pytest.raises(Unsafe, match="not in MLflow's store"):
+        store.registry.register(f"{job}.recovery", store.documents["recovery"], tags={})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_version_outlives_its_run(store: Store) -> None:
@@ -414,16 +483,15 @@ def test_nothing_is_left_where_we_stand_and_nothing_phones_home(
     assert os.environ["DO_NOT_TRACK"] == "true"
 
 
-def test_the_store_is_for_its_owner_alone_and_quiet(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_store_is_for_its_owner_alone_and_quiet_and_several_may_open_a_new_one_at_once(
+    store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert store.problems == []
     store.registered()
     said = capfd.readouterr()
     assert (said.out, said.err) == ("", "")
     assert logging.getLogger("alembic").getEffectiveLevel() >= logging.WARNING
     assert (store.folder / "mlflow.lock").stat().st_mode & 0o077 == 0
-
-
-def test_several_may_open_a_new_store_at_once(store: Store) -> None:
-    assert store.problems == []
 
 
 def test_whoever_writes_too_long_is_not_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,20 +505,18 @@ def test_whoever_writes_too_long_is_not_waited_for(store: Store, monkeypatch: py
     store.registry.promote(name, 1)
 
 
+def of_another_version(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        database.execute("INSERT INTO alembic_version VALUES ('fedcba987654')")
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "said"),
     [
         (lambda p: p.write_bytes(b"no database " * 400), Unsafe, "is damaged"),
         (lambda p: (p.unlink(), p.mkdir()), Misconfigured, "cannot be opened"),
-        (
-            lambda p: _executed(
-                p,
-                "CREATE TABLE alembic_version (version_num VARCHAR(32))",
-                "INSERT INTO alembic_version VALUES ('fedcba987654')",
-            ),
-            Unsafe,
-            "another version of MLflow",
-        ),
+        (of_another_version, Unsafe, "another version of MLflow"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_said(
@@ -474,13 +540,6 @@ def test_a_second_registry_leaves_the_locks_of_the_first(tmp_path: Path) -> None
     assert "database is locked" in ended.stderr
 
 
-def _executed(path: Path, *statements: str) -> None:
-    with sqlite3.connect(path) as database:
-        for statement in statements:
-            database.execute(statement)
-    database.close()
-
-
 class TestAServerOfOnesOwn:
     def test_one_that_does_not_answer_is_told_soon_and_without_the_password(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -497,45 +556,18 @@ class TestAServerOfOnesOwn:
         assert list(tmp_path.iterdir()) == []
 
     def test_one_that_wants_a_password_says_where_to_put_it(self, tmp_path: Path) -> None:
-        class Refuses(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = json.dumps({"error_code": "UNAUTHENTICATED", "message": "who are you"}).encode()
-                self.send_response(401)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_POST = do_GET
-
-            def log_message(self, *given: object) -> None:
-                pass
-
-        with HTTPServer(("127.0.0.1", 0), Refuses) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            try:
-                address = f"http://127.0.0.1:{server.server_port}"
-                with pytest.raises(Misconfigured, match="MLFLOW_TRACKING_USERNAME"):
-                    MlflowRegistry.of(MlflowSettings(tracking_uri=address), tmp_path).load("orders.capacity")
-            finally:
-                server.shutdown()
-                thread.join()
+        body = json.dumps({"error_code": "UNAUTHENTICATED", "message": "who are you"}).encode()
+        with (
+            served(401, body, "application/json") as address,
+            pytest.raises(Misconfigured, match="MLFLOW_TRACKING_USERNAME"),
+        ):
+            MlflowRegistry.of(MlflowSettings(tracking_uri=address), tmp_path).load("orders.capacity")
 
     @pytest.mark.fast
     @pytest.mark.parametrize("address", ["my-server", "file:///tmp/mlruns", "./mlruns"])
     def test_an_address_that_is_none_is_named(self, address: str, tmp_path: Path) -> None:
         with pytest.raises(Misconfigured, match=r"mlflow\.tracking_uri"):
             MlflowRegistry.of(MlflowSettings(tracking_uri=address), tmp_path)
-
-    @pytest.mark.fast
-    def test_the_settings_come_from_file_and_environment(self) -> None:
-        text = '[mlflow]\ntracking_uri = "http://mlflow:5000"\n'
-        read = loading.parse(text, environment={"HEADROOM_MLFLOW_EXPERIMENT": "streams"}).mlflow
-        assert read == MlflowSettings(tracking_uri="http://mlflow:5000", experiment="streams")
-        assert loading.parse("", environment={}).mlflow == MlflowSettings()
-        with pytest.raises(Misconfigured, match="did you mean tracking_uri"):
-            loading.parse('[mlflow]\ntracking_url = "x"\n', environment={})
 
 
 # ----------------------------------------------------------------------------------------------- pages
@@ -545,91 +577,41 @@ class TestAServerOfOnesOwn:
 def test_a_page_fits_what_mlflow_keeps_however_much_there_is_to_say() -> None:
     data = documents()["capacity"]
     data["figures"] = {f"error at size {size}": 0.01 * size for size in range(400)}
-    text = mlflow_pages.of_the_version(
-        "orders.capacity",
-        data,
-        about="long " * 900,
-        run_id="r" * 32,
-        experiment_id="1",
-        model_id="m-1",
-        picture="pictures/capacity.png",
-    )
+    ids = {"run_id": "r" * 32, "experiment_id": "1", "model_id": "m-1", "picture": "pictures/capacity.png"}
+    text = mlflow_model.of_the_version("orders.capacity", data, about="long " * 900, **ids)
     assert len(text) <= 5000
     assert "How many records per second can orders" in text
     assert "![orders.capacity]" in text
 
 
 @pytest.mark.fast
-def test_a_page_says_what_each_figure_counts_the_total_before_its_parts() -> None:
-    data = documents()["capacity"]
-    data["figures"] = {"live_measurements": 2, "measurements": 15, "capacity_rps": 12_345.6, "odd": 0.0123456}
-    text = mlflow_pages.of_the_version(
-        "orders.capacity", data, about="", run_id="r", experiment_id="1", model_id="m-1", picture=""
-    )
-    found = [line for line in text.splitlines() if line.startswith("- `")]
-    assert found == [
-        "- `capacity_rps` **12,346** records/s sustained",
-        "- `measurements` **15** probes and live measurements used",
-        "- `live_measurements` **2** live measurements among them",
-        "- `odd` **0.01235**",
-    ]
-
-
-@pytest.mark.fast
 def test_figures_become_metrics_where_they_are_numbers_and_parameters_where_not() -> None:
     data = documents()["capacity"]
     data["figures"] = {"error (%)": 3, "fits": True, "never": math.inf, "form": {"best": "usl", "gap": 0.5}}
-    assert mlflow_pages.metrics(data) == {"error ___": 3.0, "form/gap": 0.5}
-    parameters = mlflow_pages.parameters(data)
+    assert mlflow_model.metrics(data) == {"error ___": 3.0, "form/gap": 0.5}
+    parameters = mlflow_model.parameters(data)
     assert parameters["figures/fits"] == "True"
     assert parameters["figures/form/best"] == "usl"
     assert parameters["engine/overhead_s/2"] == "0.5"
     assert parameters["engine/limit_records"] == "20000.0"
 
 
-def _doubled(data: dict[str, Any]) -> None:
-    for one in data["document"]["model"]["measurements"]:
-        one["throughput_rps"] *= 2.0
-
-
-def _renamed(data: dict[str, Any]) -> None:
-    data["name"] = "clicks.capacity"
-
-
 @pytest.mark.parametrize(
-    ("change", "signed", "said"),
+    ("spoil", "said"),
     [
-        (_doubled, False, "was changed since it was registered"),
-        (_renamed, False, "is that of clicks.capacity"),
-        (lambda data: data.update(schema=99), False, "newer Headroom"),
-        (lambda data: data["document"].update(schema=99), True, "newer Headroom"),
-        (lambda data: data.pop("document"), False, "damaged"),
+        (lambda document, model: replaced(document, "0.021", "0.001"), "was changed since it was registered"),
+        (lambda document, model: replaced(document, "orders-", "clicks-"), "is that of clicks-"),
+        (lambda document, model: document.write_text("{}"), "damaged"),
+        (lambda document, model: replaced(model, "digest:", "other:"), "no name or no digest"),
     ],
 )
+@pytest.mark.parametrize("mended", ["capacity"], indirect=True)
 def test_a_model_that_cannot_be_used_is_an_error_for_mlflow(
-    store: Store, change: Callable[[dict[str, Any]], object], signed: bool, said: str
+    store: Store, mended: str, spoil: Callable[[Path, Path], object], said: str
 ) -> None:
     import mlflow
 
-    name = store.registered("capacity")
-    path = store.document_file(name)
-    data = loads(path.read_text())
-    before = digest({"name": name, "document": data["document"]})
-    change(data)
-    path.write_text(dumps("data", data))
-    if signed:
-        described = path.parents[2] / "MLmodel"
-        after = digest({"name": name, "document": data["document"]})
-        described.write_text(described.read_text().replace(before, after))
+    document = store.document_file(mended)
+    spoil(document, document.parents[2] / "MLmodel")
     with pytest.raises(Misuse, match=said):
-        mlflow.pyfunc.load_model(store.logged(name).artifact_location)
-
-
-def test_a_model_whose_digest_is_gone_is_an_error_for_mlflow(store: Store) -> None:
-    import mlflow
-
-    name = store.registered("capacity")
-    described = store.document_file(name).parents[2] / "MLmodel"
-    described.write_text(described.read_text().replace("digest:", "other:"))
-    with pytest.raises(Misuse, match="no name or no digest"):
-        mlflow.pyfunc.load_model(store.logged(name).artifact_location)
+        mlflow.pyfunc.load_model(store.logged(mended).artifact_location)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
-from models.errors import Misconfigured, NotReady
+from models.errors import Misconfigured, NotReady, Unsafe
+from pipelines.environments.local.executors import LocalExecutors
 from pipelines.integrations import jars, ports, spark
 from pipelines.integrations.java import Java
-from pipelines.integrations.spark import BACKEND, MASTER, WORKER, ClusterStatus, LocalSpark
+from pipelines.integrations.spark import MASTER, WORKER, ClusterStatus, LocalSpark
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.processes.processes import OWNER, ROLE, Process, marked
 from pipelines.settings import spark_timeouts
 from pipelines.settings.schema import SparkSettings
-
-
-def until(condition: Callable[[], object], timeout_s: float = 300.0) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit, "the condition was not reached"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def test_a_job_can_be_found_again_rescaled_and_told_from_others(unstarted: Local
 
 
 def test_a_silent_executor_is_given_up_after_the_time_that_was_set(unstarted: LocalSpark) -> None:
-    unstarted._settings = SparkSettings(network_timeout_s=30, heartbeat_s=5)
+    unstarted.settings = SparkSettings(network_timeout_s=30, heartbeat_s=5)
     conf = unstarted.job_conf("orders")
     seconds = {key: int(conf[f"spark.{key}"].removesuffix("s")) for key in TIMEOUTS}
     assert seconds["network.timeout"] == 30
@@ -80,10 +76,7 @@ def test_a_time_out_that_a_job_chooses_moves_those_that_hang_on_it(
     [
         ({"spark.network.timeout": "soon"}, r'conf\."spark\.network\.timeout": \'soon\' is no duration'),
         ({"spark.network.timeout": "7s"}, r"spark\.heartbeat_s: 4 s is more than half of spark\.network"),
-        (
-            {"spark.executor.heartbeatInterval": "11s"},
-            r'conf\."spark\.executor\.heartbeatInterval": 11 s .* spark\.network_timeout_s \(20 s\)',
-        ),
+        ({"spark.executor.heartbeatInterval": "11s"}, r'Interval": 11 s .*spark\.network_timeout_s \(20 s\)'),
     ],
 )
 def test_time_outs_that_cannot_be_are_refused(
@@ -91,12 +84,6 @@ def test_time_outs_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(Misconfigured, match=said):
         unstarted.job_conf("orders", conf=chosen)
-
-
-def test_jars_of_a_job_come_beside_the_connector(unstarted: LocalSpark) -> None:
-    conf = unstarted.job_conf("orders", conf={"spark.jars": "/mine.jar,/yours.jar"})
-    assert conf["spark.jars"] == "/jars/a.jar,/jars/b.jar,/mine.jar,/yours.jar"
-    assert unstarted.job_conf("orders", conf={"spark.jars": ""})["spark.jars"] == "/jars/a.jar,/jars/b.jar"
 
 
 TIMEOUTS = (
@@ -107,28 +94,74 @@ TIMEOUTS = (
 )
 
 
-def test_the_settings_file_comes_before_the_job_and_both_after_our_defaults(unstarted: LocalSpark) -> None:
-    unstarted._settings = SparkSettings(conf={"spark.ui.port": "1", "spark.x": "settings"})
+def test_settings_come_before_the_job_both_after_our_defaults_and_jars_beside_ours(
+    unstarted: LocalSpark,
+) -> None:
+    conf = unstarted.job_conf("orders", conf={"spark.jars": "/mine.jar,/yours.jar"})
+    assert conf["spark.jars"] == "/jars/a.jar,/jars/b.jar,/mine.jar,/yours.jar"
+    assert unstarted.job_conf("orders", conf={"spark.jars": ""})["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    unstarted.settings = SparkSettings(conf={"spark.ui.port": "1", "spark.x": "settings"})
     conf = unstarted.job_conf("orders", conf={"spark.x": "job"})
     assert (conf["spark.ui.port"], conf["spark.x"]) == ("1", "job")
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
+def test_what_would_break_rescaling_is_refused_by_name(unstarted: LocalSpark) -> None:
+    for key in (
         *("spark.master", "spark.cores.max", "spark.dynamicAllocation.enabled", "spark.executor.cores"),
         *("spark.storage.blockManagerHeartbeatTimeoutMs", "spark.executor.memory"),
-    ],
-)
-def test_what_would_break_rescaling_is_refused_by_name(unstarted: LocalSpark, key: str) -> None:
+    ):
+        with pytest.raises(Misconfigured, match=key):
+            unstarted.job_conf("orders", conf={key: "1"})
+
+
+@pytest.mark.parametrize("key", ["spark.authenticate", "spark.authenticate.secret"])
+def test_no_job_switches_authentication_off(unstarted: LocalSpark, key: str) -> None:
+    assert unstarted.job_conf("orders")["spark.authenticate"] == "true"
     with pytest.raises(Misconfigured, match=key):
-        unstarted.job_conf("orders", conf={key: "1"})
+        unstarted.job_conf("orders", conf={key: "false"})
 
 
-def test_a_heartbeat_that_is_too_slow_is_refused(unstarted: LocalSpark) -> None:
-    unstarted._settings = SparkSettings(network_timeout_s=20, heartbeat_s=11)
-    with pytest.raises(Misconfigured, match=r"spark\.heartbeat_s"):
-        unstarted.job_conf("orders")
+@pytest.mark.parametrize(
+    "left",
+    ["", "spark.authenticate true\n", "spark.authenticate.secret\n", "spark.authenticate.secret  short\n",
+     f"spark.authenticate.secret {'a' * 64}\nspark.authenticate.secret=\n"],
+)  # fmt: skip
+def test_without_its_secret_spark_is_not_started(unstarted: LocalSpark, left: str) -> None:
+    """Spark itself would let everybody in, and say nothing: so is a file after a crash of the machine."""
+    path = unstarted.folder / "conf" / "spark-defaults.conf"
+    path.parent.mkdir()
+    path.write_text(left)
+    with pytest.raises(Unsafe, match=r"spark-defaults\.conf has no spark\.authenticate\.secret .* delete"):
+        unstarted.ensure()
+
+
+def test_the_secret_is_on_the_disk_before_it_is_used(
+    unstarted: LocalSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), sync(file))
+    )
+    monkeypatch.setattr(unstarted._owner, "running", lambda role="": (Process(7, 7, role, ()),))
+    unstarted.ensure()
+    path = unstarted.folder / "conf" / "spark-defaults.conf"
+    assert path.stat().st_mode & 0o777 == 0o600
+    written, folder = synced
+    assert (Path(written).parent, Path(folder)) == (path.parent, path.parent)
+    secret = path.read_text()
+    unstarted.ensure()
+    assert path.read_text() == secret
+
+
+def test_libraries_that_killed_processes_have_left_are_removed(unstarted: LocalSpark) -> None:
+    folder = unstarted.folder / "tmp"
+    folder.mkdir()
+    for name, age_s in (("liblz4-java-1.so", 100.0), ("liblz4-java-2.so", 0.0), ("other", 100.0)):
+        (folder / name).touch()
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    unstarted.tidy()
+    assert {path.name for path in folder.iterdir()} == {"liblz4-java-2.so", "other"}
 
 
 def test_more_memory_than_the_machine_has_is_refused(tmp_path: Path) -> None:
@@ -144,19 +177,6 @@ def test_before_it_was_started_there_is_no_address_and_nothing_runs(tmp_path: Pa
     assert not cluster.status().ready
     assert cluster.executors("orders") == ()
     cluster.stop()
-
-
-def test_only_what_executors_have_left_that_no_longer_live_is_cleared(
-    unstarted: LocalSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders = [unstarted.folder / "work" / "app-1" / str(number) for number in range(3)]
-    for folder in folders:
-        folder.mkdir(parents=True)
-        os.utime(folder, (0.0, 0.0))
-    words = ("java", BACKEND, "--executor-id", "1", "--app-id", "app-1")
-    monkeypatch.setattr(spark, "marked", lambda owner: (Process(7, 7, "executor.orders", words),))
-    unstarted.tidy()
-    assert [folder.exists() for folder in folders] == [False, True, False]
 
 
 @pytest.mark.parametrize(("role", "cleared"), [("executor.orders", False), ("kafka", True)])
@@ -252,9 +272,11 @@ def test_nobody_else_runs_code_in_our_name_and_the_secret_is_on_no_command_line(
     until(lambda: len(cluster.executors("counting")) == 2)
     assert not [one for one in owner.everything() if any(secret in word for word in one.command)]
     stranger = {**cluster.environment(), "SPARK_CONF_DIR": str(folder)}
+    foreign = {**cluster.job_conf("stranger"), "spark.authenticate": "false"}
+    (folder / "foreign.json").write_text(json.dumps(foreign))
     owner.start(
         "driver.stranger",
-        [sys.executable, folder / "driver.py", folder / "conf.json"],
+        [sys.executable, folder / "driver.py", folder / "foreign.json"],
         environment=stranger,
     )
     until(lambda: "Failed to connect to master" in owner.log("driver.stranger").read_text())
@@ -263,15 +285,48 @@ def test_nobody_else_runs_code_in_our_name_and_the_secret_is_on_no_command_line(
     assert cluster.status().applications == ("counting",)
 
 
+def asked(port: int, path: str, method: str = "GET") -> bytes:
+    """As a page in a browser of this machine could, or another user."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
 @pytest.mark.real
-def test_executors_that_are_killed_are_replaced(owner: Owner, cluster: LocalSpark, driver: Process) -> None:
-    until(lambda: len(cluster.executors("counting")) == 2)
-    for _ in range(3):
-        victim = cluster.executors("counting")[0].process
-        assert victim.signal(signal.SIGKILL)
-        until(lambda victim=victim: len(cluster.executors("counting")) == 2 and not victim.alive)
+def test_no_page_of_sparks_ends_or_halts_anything(owner: Owner, cluster: LocalSpark, driver: Process) -> None:
+    until(lambda: len(rounds(owner)) >= 2 and len(cluster.executors("counting")) == 2)
+    application = cluster.executors("counting")[0].application_id
+    master = json.loads((cluster.folder / "ports.json").read_text())[1]
+    page = int(LocalExecutors(cluster).page("counting")[0].rpartition(":")[2])
+    for which in ("threadDump", "heapHistogram"):
+        for executor in ("driver", "0"):
+            said = asked(page, f"/executors/{which}/?executorId={executor}").lower()
+            assert b"thread dump for" not in said
+            assert b"heap histogram" not in said
+    for path in (f"/app/kill/?terminate=true&id={application}", "/workers/kill/?host=127.0.0.1"):
+        for method in ("GET", "POST"):
+            asked(master, path, method)
+    for _ in range(10):
+        newest = json.loads(asked(page, f"/api/v1/applications/{application}/jobs"))[0]["jobId"]
+        for job in range(newest, newest + 3):  # those to come as well
+            asked(page, f"/jobs/job/kill/?id={job}")
+            asked(page, f"/stages/stage/kill/?id={job}")
     done = len(rounds(owner))
-    until(lambda: len(rounds(owner)) > done + 1)
+    until(lambda: not driver.alive or len(rounds(owner)) > done + 2)
+    assert driver.alive
+    assert cluster.status().ready
+    assert cluster.status().applications == ("counting",)
+
+
+@pytest.mark.real
+def test_native_libraries_are_unpacked_where_they_are_cleared(cluster: LocalSpark, driver: Process) -> None:
+    until(lambda: len(cluster.executors("counting")) == 2)
+    for one in (driver, *(executor.process for executor in cluster.executors("counting"))):
+        environment = Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")
+        assert f'JAVA_TOOL_OPTIONS="-Djava.io.tmpdir={cluster.folder / "tmp"}"'.encode() in environment
 
 
 @pytest.mark.real

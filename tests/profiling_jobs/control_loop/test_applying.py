@@ -1,4 +1,4 @@
-"""What becomes of one attempt to carry out a change: each case by itself, on a deployment that obeys."""
+"""What becomes of an ordered change: one attempt to carry it out, and what the next tick makes of it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from memory_store import MemoryStore
+from temporary_store import TemporaryStore
 
 from models import control
-from models.control import Blackout, Settings, State
+from models.control import Blackout, Directives, Pause, Settings, State
 from models.control.state import Change
 from models.errors import Misconfigured, NotReady, Unsafe
-from models.ports import Directive, Lease, Rescaled, Status
+from models.ports import NO_MARK, Directive, Lease, Rescaled, Status
 from models.promise import Promise
 from models.quantities import Unknown
 from profiling_jobs.control_loop import applying
-from profiling_jobs.control_loop.applying import LEASE_S, apply, pending
+from profiling_jobs.control_loop.applying import LEASE_S, Followed, apply, followed, marked, pending
 from profiling_jobs.control_loop.context import Loop
 from profiling_jobs.control_loop.memory import Memory, Outcome, outcome, save, save_outcome
 from profiling_jobs.control_loop.observe import Tick
@@ -70,7 +70,7 @@ def state(change: Change | None = CHANGE) -> State:
 
 
 def world(job: Job | None = None, *, change: Change | None = CHANGE, said: Outcome | None = None) -> Loop:
-    store = MemoryStore()
+    store = TemporaryStore()
     save(store, "orders", Memory(state(change), epoch=9), expected_epoch=None)
     if said is not None:
         save_outcome(store, "orders", said)
@@ -229,3 +229,96 @@ def test_what_has_to_be_launched(told: Outcome | None, after_s: float, key: str 
     found = pending(state(), tick)
     assert (None if found is None else found["key"]) == key
     assert pending(state(None), tick) is None
+
+
+# Whose size it is
+
+
+SET_SIX = Outcome(7, 4, 6, "done", begun_at_s=90.0, at_s=100.0)
+
+
+@pytest.mark.parametrize(
+    ("scale_out", "ours", "resumed_at_s", "carries", "found"),
+    [
+        (4, None, 0.0, True, NO_MARK),  # what control expects needs no mark
+        (6, None, 0.0, True, False),
+        (6, None, 0.0, NO_MARK, NO_MARK),
+        (6, SET_SIX, 0.0, NO_MARK, False),
+        (6, SET_SIX, 0.0, False, NO_MARK),  # set by us once, by others since
+        (6, SET_SIX, 100.0, NO_MARK, NO_MARK),  # what was before a resume says nothing of after it
+        (6, SET_SIX, 100.0, True, False),
+        (6, replace(SET_SIX, state="refused"), 0.0, NO_MARK, NO_MARK),
+        (5, SET_SIX, 0.0, NO_MARK, NO_MARK),
+        (Unknown("not read"), SET_SIX, 0.0, True, NO_MARK),
+    ],
+)
+def test_a_size_is_ours_where_we_have_set_it_or_it_carries_our_mark(
+    scale_out: Any, ours: Outcome | None, resumed_at_s: float, carries: Any, found: Any
+) -> None:
+    said = marked(
+        Directives(resumed_at_s=resumed_at_s),
+        scale_out=scale_out,
+        state=replace(control.start(SETTINGS), applied=4),
+        ours=ours,
+        status=Status("running", scale_out, 4, "run-1", ours=carries),
+    )
+    assert said.foreign_edit == found
+
+
+# What the next tick makes of an ordered change
+
+
+PAUSED = Directives(pause=Pause("ann", "wait"))
+
+
+ORDERED = Change("decision", 4, 6, 60.0, "because", NOT_READ, NOT_READ, NOT_READ, NOT_READ, epoch=7)
+
+
+def ordered(origin: Any = "decision", **changes: Any) -> State:
+    change = replace(ORDERED, origin=origin, **changes)
+    return replace(control.start(SETTINGS), change=change, applied=6)
+
+
+def follow(
+    before: State, *, said: Directives | None = None, now_s: float = 120.0, **outcome: Any
+) -> Followed:
+    became = Outcome(7, 4, 6, begun_at_s=90.0, at_s=100.0, **outcome) if outcome else None
+    return followed(before, outcome=became, said=said or Directives(), now_s=now_s)
+
+
+def test_a_change_that_waits_still_stands() -> None:
+    assert follow(ordered()) == Followed(ordered())
+
+
+def test_a_rollback_stands_also_while_paused() -> None:
+    for said, now_s in ((PAUSED, 120.0), (None, 400.0)):
+        assert follow(ordered("rollback"), said=said, now_s=now_s).state.ordered is not None
+
+
+def test_a_rollback_has_all_its_time_once_nothing_forbids_it() -> None:
+    waiting = follow(ordered("rollback"), said=PAUSED, now_s=400.0).state
+    assert waiting.change is not None
+    assert waiting.change.at_s == 400.0
+    assert follow(waiting, now_s=460.0).state == waiting
+
+
+def test_what_was_begun_is_measured_from_then_and_stands_although_paused() -> None:
+    found = follow(ordered(), said=PAUSED, state="later", problem="the driver is silent")
+    assert found.state.ordered is not None
+    assert found.state.ordered.at_s == 90.0
+    assert found.trouble == ("the change from 4 to 6 executors has not worked yet: the driver is silent",)
+
+
+def test_what_was_refused_is_reported_to_control() -> None:
+    change = follow(ordered(), state="refused", problem="no room").state.change
+    assert change is not None
+    assert change.refused == "no room"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [control.start(SETTINGS), ordered(problem="failed"), ordered(took_effect_at_s=100.0)],
+)
+def test_what_is_over_is_no_longer_ordered(state: State) -> None:
+    assert follow(state) == Followed(state)
+    assert state.ordered is None

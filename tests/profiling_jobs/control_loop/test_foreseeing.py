@@ -12,7 +12,9 @@ from models.promise import Promise
 from models.quantities import Unknown
 from models.workload import Forecast, Forecaster
 from models.workload.arima import Arima, Recursion
-from models.workload.forecaster import Spread, naive_forecaster
+from models.workload.ensemble import Ensemble
+from models.workload.fitting import naive_forecaster
+from models.workload.forecaster import Band
 from profiling_jobs.control_loop.context import InCharge
 from profiling_jobs.control_loop.forecasting import Foreseen, Rates, Scoring, foresee
 
@@ -59,9 +61,14 @@ def forecast(found: Foreseen) -> Forecast:
 def straight(slope_rps: float, *, begin_rps: float = 0.0) -> tuple[Forecaster, Rates]:
     """A load that changes by so much from step to step, ten of which were seen, and who knows it."""
     drifting = Arima(Recursion((), (), True, slope_rps, 1.0))
-    surely = Spread(np.zeros((1, 6)), np.empty(0), False, 0.0)
     known = Forecaster(
-        step_s=STEP_S, steps=6, seed=0, model=drifting, spread=surely, why="it is so", errors={}
+        step_s=STEP_S,
+        steps=6,
+        seed=0,
+        model=Ensemble([drifting], steps=6),
+        band=Band.begin(leads=6, history=np.zeros(1)),
+        why="it is so",
+        errors={},
     )
     return known, Rates(STEP_S, 0, tuple(begin_rps + slope_rps * k for k in range(10)))
 

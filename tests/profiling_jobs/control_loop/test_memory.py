@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from memory_store import MemoryStore
+from temporary_store import TemporaryStore
 
 from models import codec, control
 from models.control import Settings
 from models.errors import Unsafe
 from models.ports import Control
 from models.promise import Promise
+from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 from profiling_jobs.control_loop.forecasting import Rates
 from profiling_jobs.control_loop.memory import (
+    Evaluation,
     Memory,
     Outcome,
+    fact_from_json,
+    fact_to_json,
     next_epoch,
     outcome,
     recall,
@@ -35,7 +41,7 @@ def memory(**changes: Any) -> Memory:
 
 
 def test_it_comes_back_as_it_was() -> None:
-    store = MemoryStore()
+    store = TemporaryStore()
     kept = memory()
     kept.online.update({"0": 0.5}, {"0": 500.0})
     assert save(store, "orders", kept, expected_epoch=None)
@@ -45,7 +51,7 @@ def test_it_comes_back_as_it_was() -> None:
 
 
 def test_only_one_of_two_that_started_from_the_same_epoch_is_kept() -> None:
-    store = MemoryStore()
+    store = TemporaryStore()
     save(store, "orders", memory(epoch=7), expected_epoch=None)
     assert save(store, "orders", memory(epoch=8), expected_epoch=7)
     assert not save(store, "orders", memory(epoch=8, rates=None), expected_epoch=7)
@@ -68,7 +74,7 @@ def test_epochs_grow_with_every_tick_and_a_lost_store_does_not_make_them_older()
     ],
 )
 def test_a_memory_that_cannot_be_read_is_begun_anew_and_says_so(broken: dict[str, Any]) -> None:
-    store = MemoryStore()
+    store = TemporaryStore()
     store.save_control(Control("orders", 9, broken), expected_epoch=None)
     found = recall(store, "orders", SETTINGS)
     assert (found.epoch, found.rates) == (9, None)
@@ -77,15 +83,66 @@ def test_a_memory_that_cannot_be_read_is_begun_anew_and_says_so(broken: dict[str
 
 
 def test_what_a_newer_version_wrote_is_left_alone() -> None:
-    store = MemoryStore()
+    store = TemporaryStore()
     store.save_control(Control("orders", 9, {"schema": 3}), expected_epoch=None)
     with pytest.raises(Unsafe, match="run the version that wrote it"):
         recall(store, "orders", SETTINGS)
 
 
 def test_an_outcome_comes_back() -> None:
-    store = MemoryStore()
+    store = TemporaryStore()
     assert outcome(store, "orders") is None
     kept = Outcome(7, 4, 6, "later", 60.0, 70.0, tries=2, problem="silent")
     save_outcome(store, "orders", kept)
     assert outcome(store, "orders") == kept
+
+
+# Evaluations that are written down
+
+
+def evaluation(**changes: object) -> Evaluation:
+    given: dict[str, object] = {
+        "job": "orders",
+        "at_s": 1_700_000_060.123456,
+        "interval": 28333334,
+        "interval_s": 60.0,
+        "mode": "apply",
+        "epoch": 7,
+        "scale_out": 4,
+        "instruction": {"do": "hold", "to": None, "would": None, "reason": "fits"},
+        "apply": None,
+        **changes,
+    }
+    return Evaluation(**given)  # type: ignore[arg-type]
+
+
+def test_it_comes_back_as_it_was_written() -> None:
+    written = evaluation(scale_out=Unknown("silent"), alarms=["look"]).to_json()
+    again = Evaluation.from_json(json.loads(json.dumps(written)))
+    assert again.scale_out == Unknown("silent")
+    assert again.alarms == ["look"]
+    assert again.reason == "fits"
+    assert again.to_json() == written
+
+
+def test_a_clock_keeps_its_milliseconds_and_figures_five_digits() -> None:
+    written = evaluation(observation={"arrival_rps": 1234.56789, "at_s": 1_700_000_060.123456}).to_json()
+    assert written["observation"] == {"arrival_rps": 1234.6, "at_s": 1_700_000_060.123}
+    assert written["at_s"] == 1_700_000_060.123
+
+
+def test_another_schema_is_refused() -> None:
+    with pytest.raises(Misuse, match="schema 2, this version reads 1"):
+        Evaluation.from_json(evaluation().to_json() | {"schema": 2})
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        Measurement(4, 1000.0, 990.0, True, latency_ms=12.0, origin="live"),
+        RecoveryEvent("driver_kill", 4, 1_700_000_000.0, 12.0, 60.0),
+        RecoveryEvent("driver_kill", 4, 1_700_000_000.0, 12.0, math.inf),
+    ],
+)
+def test_a_fact_comes_back(fact: Measurement | RecoveryEvent) -> None:
+    assert fact_from_json(json.loads(json.dumps(fact_to_json(fact)))) == fact

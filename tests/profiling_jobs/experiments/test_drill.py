@@ -4,82 +4,48 @@ import json
 from dataclasses import replace
 
 import pytest
-from memory_store import MemoryStore
+from experiment_world import LIMIT, OVERHEAD_S, PARTITIONS, PLAN, ExperimentWorld, truth
 
 from models.downtime import DowntimeModel
 from models.errors import Misconfigured, NotReady
-from models.optimise.engine import BatchEngine, sustained
-from models.ports import Function, Plan
-from models.quantities import Interval, Misuse, Unknown
-from models.recovery import recovered_at
-from models.simulation import sampling
-from models.simulation.batches import Behaviour, Platform, contended
-from models.simulation.cluster import Cluster, SimulatedClock, SimulatedFailures, SimulatedSource
-from models.simulation.sampling import SimulatedMetrics
-from profiling_jobs.experiments import drill, drill_prediction, drilling
-from profiling_jobs.experiments.copies import ExperimentContext
-from profiling_jobs.experiments.drill_prediction import Models
+from models.optimise.question import BatchEngine, sustained
+from models.quantities import Interval, Unknown
+from models.simulation.batches import Behaviour, Platform
+from models.simulation.cluster import SimulatedFailures
+from profiling_jobs.experiments import drill, drilling
+from profiling_jobs.experiments.drill_prediction import Models, lesson
 from profiling_jobs.experiments.drilling import Cell, Drilling, DrillPlan, described, planned
 from profiling_jobs.experiments.probe import Rules
 from profiling_jobs.telemetry import batch_costs
+from profiling_jobs.telemetry.batch_costs import EngineInputs
 
-LIMIT, OVERHEAD_S = 2000, 0.3
 RATE = 900.0
 KINDS = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")
-PLAN = Plan(
-    name="enrichment",
-    job="enrichment",
-    role="profile",
-    program=Function("profiling_jobs.jobs.enrichment:build"),
-    scale_out=1,
-    inputs={"events": "orders"},
-    outputs={"results": "answers"},
-    checkpoint="/checkpoints/enrichment",
-    max_offsets_per_trigger=LIMIT,
-)
 
 
-@pytest.fixture(autouse=True)
-def _nobody_asks_the_twin_for_latency(monkeypatch):
-    none = Unknown("left out")
-    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
+def once(*kinds):
+    return planned(kinds=kinds, rates_rps={2: [RATE]}, repeats=1)
 
 
-class World:
+class World(ExperimentWorld):
     def __init__(self, **platform):
         behaviour = Behaviour(warm_up_s=4.0, overhead_s=OVERHEAD_S, state_load_s=1.0)
-        self.cluster = Cluster({"enrichment": behaviour}, Platform(**({"slots": 12} | platform)))
-        self.store, self.clock = MemoryStore(), SimulatedClock(self.cluster)
-        self.deployments = self.cluster
+        super().__init__(behaviour, Platform(**({"slots": 12} | platform)))
         self.failures = SimulatedFailures(self.cluster)
         self.said = []
 
     def drilling(self, template=PLAN, **settings):
-        around = ExperimentContext(
-            deployments=self.deployments,
-            metrics=SimulatedMetrics(self.cluster),
-            broker=self.cluster.topics,
-            store=self.store,
-            clock=self.clock,
-            open_source=self.open_source,
-            checkpoint=lambda name: f"/checkpoints/{name}",
-        )
         return Drilling(
             template,
-            around,
+            self.around,
             failures=self.failures,
-            partitions={"events": 2, "results": 2},
+            partitions=PARTITIONS,
             rules=Rules(limit_records=LIMIT),
             settings=drill.Settings(
                 **({"max_lag_s": 90.0, "recorded": {"spark.network.timeout": "20s"}} | settings)
             ),
             say=self.said.append,
         )
-
-    def open_source(self, name, inputs):
-        self.source = SimulatedSource(self.cluster, dict.fromkeys(inputs.values(), 1.0))
-        self.source.set_rate(10.0)
-        return self.source
 
     def one(self, kind, *, scale_out=2, rate_rps=RATE, models=None, **settings):
         plan = planned(kinds=[kind], rates_rps={scale_out: [rate_rps]}, repeats=1)
@@ -97,9 +63,12 @@ class World:
 
         self.clock.sleep = slept
 
+    def launch_live(self, **changes):
+        self.deployments.launch(replace(PLAN, **changes))
+        self.clock.sleep(30.0)
+
     def nothing_is_left(self):
-        topics = [name for name in self.cluster.topics.topics() if name.startswith("headroom.")]
-        return (self.failures.active(), self.deployments.names(), topics) == ((), (), [])
+        return (self.failures.active(), self.deployments.names(), self.scratch()) == ((), (), [])
 
 
 class TestOneDrill:
@@ -131,35 +100,12 @@ class TestOneDrill:
         known = [value for value in parts.values() if isinstance(value, float)]
         assert sum(known) <= outcome.event.downtime_s + 1e-6
 
-    def test_recovery_is_what_the_definition_says_of_the_curve(self):
-        world = World()
-        drilling = world.drilling()
-        seen = {}
-        run = drill.run
-
-        def spied(watch, kind, **more):
-            seen["timeline"] = watch.timeline
-            return run(watch, kind, **more)
-
-        drill.run = spied
-        try:
-            (outcome,) = drilling.run(planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1))
-        finally:
-            drill.run = run
-        event, details = outcome.event, outcome.details
-        times = seen["timeline"].times_s(event.failed_at_s, 1e9)
-        lag = seen["timeline"].lag_s(event.failed_at_s, 1e9, arrival_rps=details["rate_rps"])
-        at_s = recovered_at(
-            times, lag, failed_at_s=event.failed_at_s, band_s=details["band_s"], hold_s=details["hold_s"]
-        )
-        assert event.recovery_s == pytest.approx(at_s - event.failed_at_s)
-        assert details["band_s"] >= 1.25 * details["largest_lag_before_s"] + 0.5 - 1e-9
-        assert details["hold_s"] >= 15.0
-
     def test_the_prediction_stands_beside_the_measurement(self):
         world = World()
-        learnt = [World().one("driver_kill", rate_rps=rate).event for rate in (600.0, 900.0)]
-        models = Models(Known(), DowntimeModel.fit(learnt), {1: OVERHEAD_S}, limit_records=LIMIT)
+        models = Models(Known(), DowntimeModel(), EngineInputs({1: OVERHEAD_S}, LIMIT))
+        before = [World().one("driver_kill", rate_rps=rate) for rate in (600.0, 900.0)]
+        learnt = [lesson(one.event, one.details, models) for one in before]
+        models = replace(models, downtime=DowntimeModel.fit(learnt * 2))
         outcome = world.one("driver_kill", models=models)
         said = outcome.details["predicted_recovery_s"]
         assert said["mid"] == pytest.approx(outcome.event.recovery_s, rel=0.25)
@@ -178,8 +124,7 @@ class Known:
     """A capacity model that knows the truth."""
 
     def predict(self, scale_out):
-        rate = LIMIT / (OVERHEAD_S + LIMIT / contended(scale_out))
-        return Interval(rate, rate, rate, 0.9)
+        return Interval(truth(scale_out), truth(scale_out), truth(scale_out), 0.9)
 
 
 class TestInvalidDrills:
@@ -187,24 +132,20 @@ class TestInvalidDrills:
         outcome = World().one("driver_kill", rate_rps=900.0, max_lag_s=1.0)
         assert "more than max_lag_s" in outcome.event.reason
 
-    def test_a_job_whose_lag_was_rising(self):
-        outcome = World().one("driver_kill", rate_rps=1400.0)
-        assert "rising" in outcome.event.reason
-
     def test_a_source_that_stops_after_the_failure(self):
         world = World()
         inject = world.failures.inject
 
         def inject_and_stop(deployment, kind):
-            world.source.stop()
+            world.sources[-1].stop()
             return inject(deployment, kind)
 
         world.failures.inject = inject_and_stop
         assert "the source was short" in world.one("driver_kill").event.reason
 
-    def test_an_invalid_drill_teaches_nothing(self):
+    def test_a_job_whose_lag_was_rising_teaches_nothing(self):
         world = World()
-        world.one("driver_kill", rate_rps=1400.0)
+        assert "rising" in world.one("driver_kill", rate_rps=1400.0).event.reason
         assert world.store.events("enrichment") == ()
         assert world.nothing_is_left()
 
@@ -216,7 +157,7 @@ class TestInvalidDrills:
         monkeypatch.setattr(drill, "undisturbed", uneven)
         outcome = World().one("driver_kill")
         assert outcome.details["peak_lag_s"] > 9.0
-        assert "too uneven to tell when it had recovered" in outcome.event.reason
+        assert "too uneven to say when it had recovered" in outcome.event.reason
 
     def test_a_kind_that_cannot_be_caused_here(self):
         with pytest.raises(Misconfigured, match="cannot be caused here"):
@@ -241,10 +182,7 @@ class TestNothingIsLeftBehind:
 
     def test_what_a_crash_has_left_is_cleared_before_the_next_begins(self):
         world = World()
-        world.cluster.topics.create("orders", partitions=2, at_s=0.0)
-        world.cluster.topics.create("answers", partitions=2, at_s=0.0)
-        world.deployments.launch(replace(PLAN, role="live", name="live"))
-        world.clock.sleep(30.0)
+        world.launch_live(role="live", name="live")
         SimulatedFailures(world.cluster).inject("live", "executor_freeze")
         world.one("executor_kill")
         assert world.failures.active() == ()
@@ -299,7 +237,7 @@ class TestOneBesideAnother:
         world.three_seconds_after_a_failure(
             lambda: [world.failures.clear(one.id) for one in world.failures.active()]
         )
-        plan = planned(kinds=["driver_freeze"], rates_rps={2: [RATE]}, repeats=1)
+        plan = once("driver_freeze")
         spoilt, again = world.drilling().run(plan)
         assert "the failure was cleared from elsewhere" in spoilt.event.reason
         ((kept, _),) = world.store.events("enrichment")
@@ -325,19 +263,16 @@ class TestOneBesideAnother:
     def test_whatever_else_happens_to_the_job_spoils_it(self, monkeypatch, kind, meanwhile, reason):
         monkeypatch.setattr(drilling, "RETRIES", 0)
         world = World()
-        world.cluster.topics.create("orders", partitions=2, at_s=0.0)
-        world.cluster.topics.create("answers", partitions=2, at_s=0.0)
-        world.deployments.launch(replace(PLAN, name="payments", job="payments", checkpoint="/payments"))
-        world.clock.sleep(30.0)
+        world.launch_live(name="payments", job="payments", checkpoint="/payments")
         world.three_seconds_after_a_failure(lambda: meanwhile(world, world.failures.active()[0].deployment))
-        plan = planned(kinds=[kind], rates_rps={2: [RATE]}, repeats=1)
+        plan = once(kind)
         (spoilt,) = world.drilling().run(plan)
         assert reason in spoilt.event.reason
 
-    def test_a_job_that_is_rescaled_before_the_failure_shows_nothing(self):
+    def test_a_job_that_is_rescaled_before_the_failure_shows_nothing(self, monkeypatch):
         world = World()
         sleep, begun, hit = world.clock.sleep, [], []
-        run = drill.run
+        run = drill.DrillRun.run
 
         def slept(seconds):
             sleep(seconds)
@@ -347,18 +282,15 @@ class TestOneBesideAnother:
                     begun.clear()
                     world.deployments.scale(name, 4, epoch=9)
 
-        def spied(watch, kind, **more):
+        def spied(one):
             if not hit:
-                hit.append(kind)
-                begun.append((watch.name, world.clock.now_s()))
-            return run(watch, kind, **more)
+                hit.append(one.kind)
+                begun.append((one.watch.name, world.clock.now_s()))
+            return run(one)
 
-        world.clock.sleep, drill.run = slept, spied
-        try:
-            plan = planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1)
-            spoilt = world.drilling().run(plan)[0]
-        finally:
-            drill.run = run
+        world.clock.sleep = slept
+        monkeypatch.setattr(drill.DrillRun, "run", spied)
+        spoilt = world.drilling().run(once("driver_kill"))[0]
         assert "the job was rescaled to 4 executors" in spoilt.event.reason
 
     def test_what_nobody_has_in_hand_is_left_over(self):
@@ -378,28 +310,15 @@ class TestPlans:
         assert plan.left_out == 0
 
     def test_it_is_cut_where_the_budget_ends_and_says_so(self):
-        plan = planned(
-            kinds=["driver_kill"],
-            rates_rps={2: [500.0]},
-            repeats=3,
-            budget_executor_seconds=800.0,
-            drill_s=180.0,
-        )
+        asked = {"rates_rps": {2: [500.0]}, "budget_executor_seconds": 800.0}
+        plan = planned(kinds=["driver_kill"], repeats=3, **asked)
         assert (len(plan.cells), plan.left_out, plan.executor_seconds) == (2, 1, 720.0)
-
-    def test_more_than_anybody_can_count_takes_no_longer_to_plan(self):
-        plan = planned(
-            kinds=KINDS[:2],
-            rates_rps={2: [500.0]},
-            repeats=10**9,
-            budget_executor_seconds=800.0,
-            drill_s=180.0,
-        )
+        plan = planned(kinds=KINDS[:2], repeats=10**9, **asked)  # more than can be counted one by one
         assert (len(plan.cells), plan.left_out) == (2, 2 * 10**9 - 2)
 
     def test_what_turns_out_dearer_ends_where_the_budget_does_and_goes_on_next_time(self):
         world = World()
-        plan = planned(kinds=["executor_kill", "driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        plan = once("executor_kill", "driver_kill")
         first = world.drilling().run(plan, budget_executor_seconds=plan.executor_seconds - 200.0)
         assert [outcome.kind for outcome in first] == ["executor_kill"]
         assert "executor-seconds are spent, driver_kill with 2 executors may take 360" in world.said[-1]
@@ -419,11 +338,11 @@ class TestPlans:
 
         def inject_and_flood(deployment, kind):
             injection = inject(deployment, kind)
-            world.source.set_rate(6.0 * RATE)
+            world.sources[-1].set_rate(6.0 * RATE)
             return injection
 
         world.failures.inject = inject_and_flood
-        plan = planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        plan = once("driver_kill")
         series = world.drilling(longest_s=540.0)
         (outcome,) = series.run(plan, budget_executor_seconds=budget)
         assert reason in outcome.event.reason
@@ -433,7 +352,7 @@ class TestPlans:
 
     def test_nor_does_a_copy_that_does_not_get_ready(self):
         world = World(executor_start_s=1000.0)
-        plan = planned(kinds=["driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        plan = once("driver_kill")
         series = world.drilling()
         (outcome,) = series.run(plan, budget_executor_seconds=plan.executor_seconds)
         assert "budget" in outcome.event.reason
@@ -442,25 +361,36 @@ class TestPlans:
     def test_a_drill_that_shows_nothing_is_not_tried_again_beyond_the_budget(self, monkeypatch):
         world, tried = World(), []
 
-        def shows_nothing(watch, kind, *, clock, **given):
-            tried.append(kind)
-            clock.sleep(100.0)
-            return drill.Outcome(kind, 2, RATE, Unknown("disturbed"), {})
+        def shows_nothing(one):
+            tried.append(one.kind)
+            one.clock.sleep(100.0)
+            return drill.Outcome(one.kind, 2, RATE, Unknown("disturbed"), {})
 
-        monkeypatch.setattr(drill, "run", shows_nothing)
-        plan = planned(kinds=["executor_kill"], rates_rps={2: [RATE]}, repeats=1)
+        monkeypatch.setattr(drill.DrillRun, "run", shows_nothing)
+        plan = once("executor_kill")
         outcomes = world.drilling().run(plan, budget_executor_seconds=500.0)
         assert (len(tried), len(outcomes)) == (1, 1)
         assert world.said[-1].startswith("the budget is used up")
         assert world.nothing_is_left()
 
-    def test_a_kind_that_does_not_exist(self):
-        with pytest.raises(Misuse, match="kinds"):
-            planned(kinds=["meteor"], rates_rps={2: [1.0]}, repeats=1)
+    def test_a_copy_that_has_recovered_at_a_rate_is_ready_for_the_next_drill_at_it(self):
+        world = World()
+        rates = {2: [0.5 * truth(2), 0.6 * truth(2)]}
+        plan = planned(kinds=["executor_kill", "driver_kill"], rates_rps=rates, repeats=1)
+        found = world.drilling().run(plan)
+        assert [outcome.valid for outcome in found] == [True] * 4
+        assert [("gets ready" in line) for line in world.said if line.split(":")[0] in KINDS] == [
+            *(True, False),
+            *(True, False),
+        ], "once for each rate"
+        recovered_s = [outcome.event.failed_at_s + outcome.event.recovery_s for outcome in found]
+        for before_s, after in zip(recovered_s[::2], found[1::2], strict=True):
+            assert 60.0 <= after.event.failed_at_s - before_s <= 100.0, "its hold, and the undisturbed window"
+        assert world.nothing_is_left()
 
     def test_an_interrupted_plan_goes_on_where_it_stopped(self):
         world = World()
-        plan = planned(kinds=["executor_kill", "driver_kill"], rates_rps={2: [RATE]}, repeats=1)
+        plan = once("executor_kill", "driver_kill")
         drilling = world.drilling()
         say = drilling._say
 
@@ -510,10 +440,3 @@ class TestBatchCosts:
         assert isinstance(
             batch_costs.bare_capacity_rps(5000.0, overhead_s=0.5, limit_records=2000.0), Unknown
         )
-
-    def test_without_an_overhead_nothing_is_predicted(self):
-        models = Models(Known(), DowntimeModel.fit(()), {})
-        said = drill_prediction.recovery_s(
-            models, "driver_kill", scale_out=2, rate_rps=1.0, lag_records=0.0, band_s=5.0, horizon_s=60.0
-        )
-        assert isinstance(said, Unknown)

@@ -3,50 +3,32 @@
 from dataclasses import dataclass, replace
 
 import pytest
+from experiment_world import LIMIT, OVERHEAD_S, PARTITIONS, PLAN, ExperimentWorld, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_store import MemoryStore
 
 from models import codec, probing
 from models.errors import Misconfigured, NotReady
-from models.ports import Function, Plan
+from models.ports import Plan
 from models.probing import Probe, Settings, estimates
 from models.quantities import Unknown
-from models.simulation import sampling
 from models.simulation.batches import Behaviour, Platform, contended
-from models.simulation.cluster import Cluster, SimulatedClock, SimulatedSource
+from models.simulation.cluster import SimulatedSource
 from models.simulation.sampling import SimulatedMetrics
 from models.simulation.topics import Topics
+from pipelines.settings import job_plans
+from pipelines.settings.schema import JobSettings
 from profiling_jobs import plans
 from profiling_jobs.experiments import profiling as dealing
 from profiling_jobs.experiments.copies import DOCUMENT as COPIES
-from profiling_jobs.experiments.copies import Copies, ExperimentContext
-from profiling_jobs.experiments.probe import ProbeRun, Rules
+from profiling_jobs.experiments.copies import Copies
+from profiling_jobs.experiments.probe import ProbeRun, Readings, Rules
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import measured, overheads_s
 from profiling_jobs.telemetry import batch_costs
 from profiling_jobs.telemetry.spark_page import StageTime, guesses
 
-LIMIT = 2000
-OVERHEAD_S = 0.3
-PARTITIONS = {"events": 2, "results": 2}
-TEMPLATE = Plan(
-    name="enrichment",
-    job="enrichment",
-    role="profile",
-    program=Function("profiling_jobs.jobs.enrichment:build"),
-    scale_out=1,
-    inputs={"events": "orders"},
-    outputs={"results": "answers"},
-    checkpoint="/checkpoints/enrichment",
-    max_offsets_per_trigger=LIMIT,
-)
-LIVE = replace(TEMPLATE, name="live", role="live", scale_out=1, checkpoint="/checkpoints/live")
-
-
-def truth(scale_out: int) -> float:
-    """What batches of LIMIT records really sustain."""
-    return LIMIT / (OVERHEAD_S + LIMIT / contended(scale_out))
+LIVE = replace(PLAN, name="live", role="live", scale_out=1, checkpoint="/checkpoints/live")
 
 
 def searched(world):
@@ -54,54 +36,17 @@ def searched(world):
     return tuple(one for one in measured(world.store, "enrichment") if one.executor_seconds)
 
 
-@pytest.fixture(autouse=True)
-def _nobody_asks_the_twin_for_latency(monkeypatch):
-    """Nine tenths of its time, and probes reckon their own."""
-    none = Unknown("left out")
-    monkeypatch.setattr(sampling, "_percentiles", lambda *arguments: [none, none, none])
-
-
-class World:
-    """A simulated cluster with a live job, and what copies need."""
+class World(ExperimentWorld):
+    """A simulated cluster on which one job is profiled."""
 
     def __init__(self, *, platform=None, source=SimulatedSource, **behaviour):
-        self.cluster = Cluster(
-            {"enrichment": Behaviour(**({"warm_up_s": 8.0, "overhead_s": OVERHEAD_S} | behaviour))},
-            platform or Platform(slots=12),
-        )
-        self.store = MemoryStore()
-        self.clock = SimulatedClock(self.cluster)
-        self.deployments = self.cluster
+        given = {"warm_up_s": 8.0, "overhead_s": OVERHEAD_S} | behaviour
+        super().__init__(Behaviour(**given), platform or Platform(slots=12), source=source)
         self.forgotten = []
-        self.sources = []
-        for topic, count in (("orders", 2), ("answers", 2)):
-            self.cluster.topics.create(topic, partitions=count, at_s=0.0)
-        self.source_kind = source
-        self.stages = None
-        self.rescales_live = True
-
-    @property
-    def around(self):
-        return ExperimentContext(
-            deployments=self.deployments,
-            metrics=SimulatedMetrics(self.cluster),
-            broker=self.cluster.topics,
-            store=self.store,
-            clock=self.clock,
-            open_source=self.open_source,
-            checkpoint=lambda name: f"/checkpoints/{name}",
-            forget=self.forgotten.append,
-            stages=self.stages,
-            rescales_live=self.rescales_live,
-        )
-
-    def open_source(self, name, inputs):
-        self.sources.append(self.source_kind(self.cluster, dict.fromkeys(inputs.values(), 1.0)))
-        self.sources[-1].set_rate(10.0)
-        return self.sources[-1]
+        self.context = {"forget": self.forgotten.append}
 
     def probe(
-        self, rate_rps, *, scale_out=2, rules=None, during=None, probe_s=60.0, left_s=None, template=TEMPLATE
+        self, rate_rps, *, scale_out=2, rules=None, during=None, probe_s=60.0, left_s=None, template=PLAN
     ):
         """One probe on a copy of its own; `during(seconds since its begin)` is called every second."""
         copies = Copies(template, self.around, partitions=PARTITIONS)
@@ -127,7 +72,7 @@ class World:
             self.took_s, self.batches = self.clock.now_s() - began_s, run.batches
             copies.clear()
 
-    def profile(self, *, progress=lambda state, text: None, rules=None, template=TEMPLATE, **settings):
+    def profile(self, *, progress=lambda state, text: None, rules=None, template=PLAN, **settings):
         given = {"scale_outs": (1, 2, 4), "warm_up_s": 30.0, "probe_s": 60.0, "first_rate_rps": 1000.0}
         return Profiling(
             template,
@@ -138,18 +83,16 @@ class World:
             progress=progress,
         )
 
-    def scratch(self):
-        return [name for name in self.cluster.topics.topics() if name.startswith("headroom.")]
-
 
 class LateExecutors(SimulatedMetrics):
-    """What is said of executors was read some seconds ago."""
+    """What is said of executors was read some seconds ago; a sample takes a moment, as the broker does."""
 
-    def __init__(self, cluster, *, late_s):
-        super().__init__(cluster)
-        self._late_s, self._read = late_s, []
+    def __init__(self, world, *, late_s):
+        super().__init__(world.cluster)
+        self._clock, self._late_s, self._read = world.clock, late_s, []
 
     def sample(self, name):
+        self._clock.sleep(0.02)
         now = super().sample(name)
         self._read.append((now.at_s, now.executors))
         old = [executors for at_s, executors in self._read if at_s <= now.at_s - self._late_s]
@@ -157,26 +100,21 @@ class LateExecutors(SimulatedMetrics):
 
 
 class TestOneProbe:
-    @pytest.mark.parametrize("share", [0.3, 0.9, 0.97])
-    def test_a_rate_below_the_capacity_is_sustained(self, share):
+    @pytest.mark.parametrize("share", [0.3, 0.9, 0.97, 1.03, 1.2, 3.0])
+    def test_a_rate_below_the_capacity_is_sustained_and_one_above_it_measures_it(self, share):
         result = World().probe(share * truth(2))
-        assert (result.verdict, result.reason) == ("sustained", "")
-        assert result.throughput_rps == pytest.approx(share * truth(2), rel=0.01)
+        assert (result.verdict, result.reason) == ("sustained" if share < 1.0 else "not sustained", "")
+        assert result.throughput_rps == pytest.approx(min(share, 1.0) * truth(2), rel=0.01)
+        assert share > 1.0 or result.measurement.duration_s == pytest.approx(60.0, abs=1.0)  # really watched
 
-    @pytest.mark.parametrize("share", [1.03, 1.2, 3.0])
-    def test_a_rate_above_it_measures_the_capacity(self, share):
-        result = World().probe(share * truth(2))
-        assert (result.verdict, result.reason) == ("not sustained", "")
-        assert result.throughput_rps == pytest.approx(truth(2), rel=0.01)
+    def test_a_job_without_a_limit_is_measured_too(self):
+        assert World().probe(0.8 * contended(2), rules=Rules()).verdict == "sustained"
 
     @pytest.mark.parametrize(("share", "verdict"), [(0.97, "sustained"), (1.05, "not sustained")])
     def test_a_stretch_that_decides_nothing_is_made_twice_as_long(self, share, verdict):
         result = World().probe(share * truth(2), probe_s=8.0)
         assert result.verdict == verdict, "8 s show six batches at most"
         assert result.measurement.duration_s == pytest.approx(16.0, abs=1.0)
-
-    def test_its_weight_is_for_how_long_it_was_really_watched(self):
-        assert World().probe(0.9 * truth(2)).measurement.duration_s == pytest.approx(60.0, abs=1.0)
 
     def test_latency_of_a_job_at_ease_is_that_of_its_batches(self):
         result = World().probe(0.3 * truth(2))
@@ -197,18 +135,13 @@ class TestOneProbe:
         capacity = contended(2) if per_batch is None else per_batch / (OVERHEAD_S + per_batch / contended(2))
         result = world.probe(
             share * capacity,
-            template=replace(TEMPLATE, trigger_s=trigger_s, max_offsets_per_trigger=per_batch),
+            template=replace(PLAN, trigger_s=trigger_s, max_offsets_per_trigger=per_batch),
             rules=Rules(limit_records=per_batch, trigger_s=trigger_s, warm_up_s=30.0),
         )
         assert (result.verdict, result.reason) == ("not sustained" if share > 1.0 else "sustained", "")
         cost = batch_costs.fit(world.batches)
         assert cost.overhead_s == pytest.approx(OVERHEAD_S, rel=0.1)
         assert cost.capacity_rps == pytest.approx(contended(2), rel=0.05)
-
-    def test_a_job_without_a_limit_is_measured_too(self):
-        world = World()
-        result = world.probe(0.8 * contended(2), rules=Rules())
-        assert result.verdict == "sustained"
 
 
 class Short(SimulatedSource):
@@ -253,36 +186,35 @@ class TestInvalidProbes:
         assert result.throughput_rps is None
         assert result.reason
 
-    @pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze"])
-    def test_an_executor_that_dies_in_the_measured_stretch(self, kind):
-        world = World()
-        result = world.probe(1000.0, during=lambda now_s: self._inject(world, kind, 105.0, now_s))
-        assert result.verdict == "invalid"
-        assert "executor" in result.reason
+    @pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze", "all of a worker"])
+    def test_executors_that_die_in_the_measured_stretch(self, kind):
+        world = World(
+            platform=Platform(slots=12, executor_start_s=40.0 if kind == "all of a worker" else 5.0)
+        )
 
-    def test_all_executors_of_a_worker_that_dies(self):
-        world = World(platform=Platform(slots=12, executor_start_s=40.0))
-
-        def lose_the_worker(now_s):
-            if now_s == 140.0:
+        def lose(now_s):
+            if kind != "all of a worker":
+                self._inject(world, kind, 105.0, now_s)
+            elif now_s == 140.0:
                 job = world.cluster.job(world.copy.plan.name)
                 for executor in list(job.executors):
                     job.kill_executor(executor, world.cluster.now_s)
 
-        result = world.probe(1000.0, during=lose_the_worker)
+        result = world.probe(1000.0, during=lose)
         assert result.verdict == "invalid"
         assert "executor" in result.reason
 
-    def test_a_job_that_finishes_no_batch(self):
-        world = World(warm_up_s=10_000.0)
-        result = world.probe(1000.0)
-        assert result.verdict == "invalid"
-        assert "no batch was committed" in result.reason
-
-    def test_a_job_whose_batches_are_longer_than_the_stretch(self):
-        result = World(capacity_rps=lambda executors: 20.0).probe(1000.0)  # a batch takes 100 s
-        assert result.verdict == "invalid"
-        assert result.throughput_rps is None
+    @pytest.mark.parametrize(
+        ("behaviour", "why"),
+        [
+            ({"warm_up_s": 10_000.0}, "no batch was committed"),
+            ({"capacity_rps": lambda executors: 20.0}, ""),  # a batch takes 100 s, more than the stretch
+        ],
+    )
+    def test_a_job_that_finishes_no_batch_in_time(self, behaviour, why):
+        result = World(**behaviour).probe(1000.0)
+        assert (result.verdict, result.throughput_rps) == ("invalid", None)
+        assert why in result.reason
 
     def test_it_ends_when_the_budget_does(self):
         world = World()
@@ -335,18 +267,23 @@ class TestProfiling:
         assert many.clock.now_s() < 0.9 * one.clock.now_s()
         assert many.scratch() == []
 
-    def test_a_single_executor_says_where_to_begin(self):
+    @pytest.mark.parametrize("crashes", [False, True])
+    def test_a_single_executor_says_where_to_begin_and_is_asked_once(self, crashes):
         world = World()
-        world.stages = lambda name: (StageTime(10_000, 12.5),)
-        state = world.profile(first_rate_rps=None).run()
+        world.context["stages"] = lambda name: (StageTime(10_000, 12.5),)
+        if crashes:
+            self._crash(world, after_s=150.0, first_rate_rps=None)
+        profiling = world.profile(first_rate_rps=None)
+        assert profiling.resumed == crashes
+        state = profiling.run()
         assert state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
         assert estimates(state)[4].capacity.mid == pytest.approx(truth(4), rel=0.03)
         assert not world.profile(first_rate_rps=None).resumed  # it is over
 
     def test_what_the_single_executor_costs_counts(self):
         told, asked = World(), World()
-        told.rescales_live = asked.rescales_live = False  # what it costs, not what its copy saves
-        asked.stages = lambda name: (StageTime(10_000, 12.5),)
+        told.context["rescales_live"] = asked.context["rescales_live"] = False
+        asked.context["stages"] = lambda name: (StageTime(10_000, 12.5),)
         first = told.profile(first_guess={4: 3200.0}, scale_outs=(4,)).run().results[0]
         second = asked.profile(first_rate_rps=None, scale_outs=(4,)).run().results[0]
         assert second.probe.rate_rps == pytest.approx(first.probe.rate_rps)
@@ -354,7 +291,7 @@ class TestProfiling:
 
     def test_one_copy_is_given_all_the_sizes(self):
         anew, rescaled = World(), World()
-        anew.rescales_live = False
+        anew.context["rescales_live"] = False
         for world in (anew, rescaled):
             guess = {size: truth(size) for size in (1, 2, 4)}
             state = world.profile(first_guess=guess, most_probes=1).run()
@@ -367,8 +304,8 @@ class TestProfiling:
 
     def test_readings_that_are_some_seconds_old_show_executors_that_were_given_up(self):
         world = World()
-        metrics = LateExecutors(world.cluster, late_s=6.0)
-        copies = Copies(TEMPLATE, replace(world.around, metrics=metrics), partitions=PARTITIONS)
+        metrics = LateExecutors(world, late_s=6.0)
+        copies = Copies(PLAN, replace(world.around, metrics=metrics), partitions=PARTITIONS)
         copy = copies.launch(2)
         for size in (2, 1):
             copy = copies.sized(size, copy)
@@ -378,6 +315,60 @@ class TestProfiling:
             result = self._ended(run.steps(), world.clock)
             assert (result.verdict, result.reason) == ("sustained", "")
         copies.clear()
+
+    def test_a_copy_is_warmed_up_once_at_each_size(self):
+        """Seconds of each run: a new copy, the same under load, at ease, and rescaled."""
+        world = World()
+        copies = Copies(PLAN, world.around, partitions=PARTITIONS)
+        copy, rules = copies.launch(2), Rules(limit_records=LIMIT, warm_up_s=60.0)
+
+        def ready(*, at_rate=False):
+            probe = Probe(0, copy.plan.scale_out, 500.0, warm_up_s=60.0, probe_s=60.0)
+            run, began_s = ProbeRun(probe, copy, clock=world.clock, rules=rules), world.clock.now_s()
+            assert self._ended(run.ready(at_rate=at_rate), world.clock) == ""
+            copy.measured = True
+            return world.clock.now_s() - began_s, run.capacity_rps
+
+        new, loaded, (_, _), eased = ready(), ready(), ready(at_rate=True), ready()
+        copy = copies.sized(4, copy)
+        rescaled = ready()
+        copies.clear()
+        assert new[0] > 60.0
+        assert loaded[0] <= 2.0
+        assert 15.0 < eased[0] < 40.0
+        assert 15.0 < rescaled[0] < 40.0, "its driver and half of its executors are warm"
+        for _, found in (new, loaded, eased):
+            assert found == pytest.approx(truth(2), rel=0.05)
+        assert rescaled[1] == pytest.approx(truth(4), rel=0.1)
+
+    @pytest.mark.parametrize("scouts", [True, False])
+    def test_a_copy_that_is_not_steady_yet_is_kept(self, scouts, monkeypatch):
+        world = World()
+        if scouts:
+            world.context["stages"] = lambda name: (StageTime(10_000, 12.5),)
+        steady_rps = Readings.steady_rps
+
+        def later(self, now_s):
+            return Unknown("others use the machine") if now_s < 300.0 else steady_rps(self, now_s)
+
+        monkeypatch.setattr(Readings, "steady_rps", later)
+        given = {"scale_outs": (1,), "most_probes": 1, "first_rate_rps": None if scouts else 1000.0}
+        state = world.profile(**given).run()
+        assert len(world.sources) == 1, "a new one would be colder"
+        assert estimates(state)[1].capacity.mid == pytest.approx(truth(1), rel=0.03)
+        assert world.scratch() == []
+
+    def test_with_default_settings_three_sizes_take_less_than_twelve_minutes(self):
+        job = JobSettings(script="job.py", inputs={"events": "orders"}, max_offsets_per_trigger=LIMIT)
+        search = job_plans.search("enrichment", job, None)
+        world = World(platform=Platform(slots=8, driver_start_s=15.0))
+        world.context["stages"] = lambda name: (StageTime(10_000, 12.5),)
+        search = {**vars(search), "scale_outs": (1, 2, 4)}
+        state = world.profile(rules=job_plans.rules(job), **search).run()
+        assert world.clock.now_s() < 720.0
+        for size, found in estimates(state).items():
+            assert found.capacity.high / found.capacity.low - 1.0 <= 0.1
+            assert found.capacity.low <= truth(size) <= found.capacity.high
 
     def test_a_copy_that_will_not_be_rescaled_gives_way_to_a_new_one(self, monkeypatch):
         world = World()
@@ -391,14 +382,6 @@ class TestProfiling:
         assert len(world.sources) >= 2
         assert world.deployments.names() == ()
         assert world.scratch() == []
-
-    def test_a_crash_after_it_does_not_ask_it_again(self):
-        world = World()
-        world.stages = lambda name: (StageTime(10_000, 12.5),)
-        self._crash(world, after_s=150.0, first_rate_rps=None)
-        again = world.profile(first_rate_rps=None)
-        assert again.resumed
-        assert again.state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
 
     def test_a_copy_past_its_capacity_is_deleted_at_once(self):
         world, seen = World(), []
@@ -465,9 +448,22 @@ class TestProfiling:
             assert estimates(state)[size].capacity.mid == pytest.approx(truth(size), rel=0.03)
         assert world.deployments.names() == ("live",)
 
+    def test_a_copy_without_room_beside_another_waits_and_says_why(self):
+        world, said = World(platform=Platform(slots=4)), []
+        settings = {"strategy": "stepped", "increment_rps": 400.0, "first_rate_rps": 400.0}
+        state = world.profile(
+            scale_outs=(2, 3), parallel=2, progress=lambda state, text: said.append(text), **settings
+        ).run()
+        for size in (2, 3):
+            assert all(result.valid for result in state.at(size)), said
+            assert not isinstance(estimates(state)[size].capacity, Unknown)
+        waited = [text for text in said if "wait" in text]
+        assert waited
+        assert all("free of 4" in text for text in waited)
+
     def test_with_no_room_for_a_single_executor_every_size_is_given_up(self):
         world = World(platform=Platform(slots=1))
-        world.stages = lambda name: (StageTime(10_000, 12.5),)
+        world.context["stages"] = lambda name: (StageTime(10_000, 12.5),)
         world.deployments.launch(LIVE)
         state = world.profile(scale_outs=(1,), first_rate_rps=None).run()
         assert "0 free of 1" in state.given_up(1)
@@ -476,9 +472,7 @@ class TestProfiling:
     def test_after_a_crash_it_goes_on_where_it_stopped(self, seconds):
         world = World()
         self._crash(world, after_s=seconds)
-        told = len(
-            codec.from_json(probing.State, world.store.document("enrichment", "profiling")["state"]).results
-        )
+        told = self._kept(world)
         again = world.profile()
         assert again.resumed
         assert len(again.state.results) == told
@@ -512,9 +506,7 @@ class TestProfiling:
     def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
         world = World()
         self._crash(world, after_s=400.0)
-        told = len(
-            codec.from_json(probing.State, world.store.document("enrichment", "profiling")["state"]).results
-        )
+        told = self._kept(world)
         world.profile(scale_outs=(4,), most_probes=2).run()
         again = world.profile()
         assert again.resumed
@@ -538,7 +530,7 @@ class TestProfiling:
 
     def test_a_copy_of_a_job_that_writes_files_writes_them_beside_its_checkpoint(self):
         world = World()
-        template = replace(TEMPLATE, outputs={"results": "files:/data/answers", "plain": "/data/plain"})
+        template = replace(PLAN, outputs={"results": "files:/data/answers", "plain": "/data/plain"})
         live = replace(template, name="live", role="live", checkpoint="/checkpoints/live")
         copies = Copies(template, world.around, partitions={**PARTITIONS, "plain": 2})
         plan = plans.check(copies.launch(2).plan)
@@ -561,7 +553,7 @@ class TestProfiling:
             create(self, topic, partitions=partitions, kept_s=kept_s)
 
         monkeypatch.setattr(Topics, "create", created)
-        copies = Copies(TEMPLATE, world.around, partitions=PARTITIONS)
+        copies = Copies(PLAN, world.around, partitions=PARTITIONS)
         copies.launch(2)
         copies.clear()
         assert list(kept) == ["headroom.enrichment-p1.events", "headroom.enrichment-p1.out.results"]
@@ -574,7 +566,7 @@ class TestProfiling:
         world.deployments.launch(other)
         if not runs:
             world.deployments.stop(other.name)
-        copies = Copies(TEMPLATE, world.around, partitions=PARTITIONS)
+        copies = Copies(PLAN, world.around, partitions=PARTITIONS)
         assert copies.launch(2).plan.name == "enrichment-p2"
         assert copies.clear() == ()
         assert world.deployments.names() == ((other.name,) if runs else ())
@@ -586,7 +578,7 @@ class TestProfiling:
         world.deployments.launch(other)
         topics = {other.name: ["headroom.enrichment-p1.events"]}
         world.store.save_document("enrichment", COPIES, {"schema": 1, "made": 1, "copies": topics})
-        assert Copies(TEMPLATE, world.around, partitions=PARTITIONS).clear() == ()
+        assert Copies(PLAN, world.around, partitions=PARTITIONS).clear() == ()
         assert (world.deployments.names(), world.forgotten) == ((other.name,), [])
         assert world.store.document("enrichment", COPIES)["copies"] == {}
 
@@ -594,13 +586,13 @@ class TestProfiling:
         world = World()
         (tmp_path / "enrichment-p1" / "commits").mkdir(parents=True)
         around = replace(world.around, checkpoint=lambda name: str(tmp_path / name))
-        copies = Copies(TEMPLATE, around, partitions=PARTITIONS)
+        copies = Copies(PLAN, around, partitions=PARTITIONS)
         assert copies.launch(2).plan.name == "enrichment-p2"
         copies.clear()
 
     def test_a_setting_that_is_wrong_is_said_at_once(self):
         world = World()
-        wrong = replace(TEMPLATE, outputs={})
+        wrong = replace(PLAN, outputs={})
         with pytest.raises(Misconfigured, match="partitions of 'events'"):
             Copies(wrong, world.around, partitions={})
 
@@ -612,6 +604,12 @@ class TestProfiling:
                 clock.sleep(1.0)
         except StopIteration as finished:
             return finished.value
+
+    @staticmethod
+    def _kept(world):
+        """Number of results that are written down."""
+        kept = world.store.document("enrichment", "profiling")["state"]
+        return len(codec.from_json(probing.State, kept).results)
 
     @staticmethod
     def _crash(world, *, after_s, **settings):
@@ -649,8 +647,7 @@ class TestDealing:
     def test_on_the_way_no_more_is_held_than_before_or_after(self, wanted, there):
         probes = [Probe(number, size, 100.0, 30.0, 60.0) for number, size in enumerate(wanted)]
         free = [
-            Sized(replace(TEMPLATE, name=f"copy-{number}", scale_out=size))
-            for number, size in enumerate(there)
+            Sized(replace(PLAN, name=f"copy-{number}", scale_out=size)) for number, size in enumerate(there)
         ]
         found, needless = dealing.dealt(probes, free)
         assert sorted(probe.number for probe, _ in found) == list(range(len(probes)))
@@ -667,13 +664,16 @@ class TestDealing:
 
 @pytest.mark.fast
 class TestFirstGuess:
-    def test_one_stage_grows_with_its_slots(self):
-        assert guesses([StageTime(1000, 1.25)], (1, 2, 4)) == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
-
-    def test_stages_share_the_slots_and_take_turns_where_there_are_too_few(self):
-        stages = [StageTime(1000, 1.0), StageTime(500, 1.0)]  # both cost a millisecond per source record
-        assert guesses(stages, (1, 2, 4)) == pytest.approx({1: 500.0, 2: 1000.0, 4: 2000.0})
+    @pytest.mark.parametrize(
+        ("stages", "expected"),
+        [
+            ([StageTime(1000, 1.25)], {1: 800.0, 2: 1600.0, 4: 3200.0}),  # it grows with its slots
+            # Both cost a millisecond per source record: they share the slots, or take turns.
+            ([StageTime(1000, 1.0), StageTime(500, 1.0)], {1: 500.0, 2: 1000.0, 4: 2000.0}),
+        ],
+    )
+    def test_stages_share_the_slots(self, stages, expected):
+        assert guesses(stages, (1, 2, 4)) == pytest.approx(expected)
 
     def test_nothing_read_says_nothing(self):
-        assert isinstance(guesses([], (1,)), Unknown)
         assert isinstance(guesses([StageTime(0, 1.0)], (1,)), Unknown)

@@ -15,11 +15,8 @@ pytestmark = pytest.mark.fast
 START_S = 1_763_000_000.0
 
 
-def test_events_are_the_same_for_the_same_seed() -> None:
+def test_events_are_orders_of_customers() -> None:
     first = enrichment.events(seed=1, count=500, start_s=START_S)
-    assert first == enrichment.events(seed=1, count=500, start_s=START_S)
-    assert first != enrichment.events(seed=2, count=500, start_s=START_S)
-    assert first.column_names == ["key", "value", "timestamp"]
     orders = [json.loads(value) for value in first["value"].to_pylist()]
     assert len({order["order"] for order in orders}) == 500
     assert orders[0]["at_ms"] == START_S * 1000
@@ -28,7 +25,6 @@ def test_events_are_the_same_for_the_same_seed() -> None:
         for one, key in zip(orders, first["key"].to_pylist(), strict=True)
     )
     assert 60 <= sum(map(len, first["value"].to_pylist())) / 500 <= 110
-    assert enrichment.events(seed=1, count=0, start_s=START_S).num_rows == 0
 
 
 def test_hot_keys_are_hot() -> None:

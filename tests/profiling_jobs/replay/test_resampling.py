@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from models.quantities import Misuse
-from profiling_jobs.replay.resampling import MICRO, draw, position_after, position_at
+from profiling_jobs.replay.sources import MICRO, Block, Source, draw
 
 pytestmark = pytest.mark.fast
 
@@ -84,19 +81,5 @@ def test_every_record_has_its_turn_however_slowly_it_is_walked_through(advance: 
 
 def test_positions_are_exact_after_months() -> None:
     day_us = 86_400_000_000
-    assert position_at(30 * day_us, records=7, span_us=day_us) == 210 * MICRO
-    assert position_after(3 * 10**12, copies=Fraction(3, 2)) == 2 * 10**12 * MICRO
-    assert position_after(10, copies=Fraction(1)) == 10 * MICRO
-
-
-@pytest.mark.parametrize(
-    ("given_", "names"),
-    [
-        ({"count": -1}, "count"),
-        ({"advance": -1}, "advance"),
-        ({"position": -1}, "position"),
-    ],
-)
-def test_nonsense_is_refused_by_name(given_: dict[str, int], names: str) -> None:
-    with pytest.raises(Misuse, match=names):
-        draw(**{"position": 0, "advance": 10, "count": 1, "seed": 0, "number": 0, **given_})
+    source = Source("seven", (Block(("one.parquet",), 7, 0),), day_us, frozenset({"value"}))
+    assert source.position(30 * day_us, 0) == 210 * MICRO

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,7 @@ from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.recording.recorded import Recorded, data_folder, slice_file
 from profiling_jobs.recording.recorder import described
 from profiling_jobs.replay import sources, tape
-from profiling_jobs.replay.resampling import MICRO, draw
-from profiling_jobs.replay.sources import Source, open_source
+from profiling_jobs.replay.sources import MICRO, Source, draw, open_source
 from profiling_jobs.replay.tape import Tape, owners
 
 AT = 1_700_000_000_000
@@ -41,6 +39,20 @@ def numbered(count: int, *, keys: int = 7, start: int = 0) -> pa.Table:
 def values(source: Source, chosen: np.ndarray, *, task: int = 0, tasks: int = 1) -> list[int]:
     taken = Tape(source, task=task, tasks=tasks).take(chosen)
     return [int(value) for records in taken for value in records.batch.column("value").to_pylist()]
+
+
+def begin(folder: Path, *, seconds: int, first: dict[str, int]) -> None:
+    """The folder of a recording that has begun."""
+    for name in ("slices", "data"):
+        (folder / name).mkdir(parents=True)
+    head = {"schema": 1, "topic": "t", "from_s": AT / 1000, "until_s": AT / 1000 + seconds, "first": first}
+    write_json(folder / "recording.json", head)
+
+
+def stamped(table: pa.Table, times_ms: list[int]) -> pa.Table:
+    """The same records with other timestamps."""
+    at = table.schema.get_field_index("timestamp")
+    return table.set_column(at, "timestamp", pa.array(times_ms, pa.timestamp("ms", tz="UTC")))
 
 
 @pytest.fixture
@@ -96,16 +108,7 @@ def test_records_without_a_key_are_dealt_out_in_turn() -> None:
 def test_a_recording_is_merged_by_time_and_never_against_the_offsets(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     times = {0: [0, 100, 50, 300], 1: [10, 20, 200, 210]}  # the third of partition 0 has an older timestamp
-    for name in ("slices", "data"):
-        (folder / name).mkdir(parents=True)
-    head = {
-        "schema": 1,
-        "topic": "t",
-        "from_s": AT / 1000,
-        "until_s": AT / 1000 + 1,
-        "first": {"0": 5, "1": 5},
-    }
-    write_json(folder / "recording.json", head)
+    begin(folder, seconds=1, first={"0": 5, "1": 5})
     target = data_folder(folder, 0)
     target.mkdir()
     for part, at in times.items():
@@ -135,14 +138,10 @@ def test_a_recording_is_merged_by_time_and_never_against_the_offsets(tmp_path: P
 
 def test_when_a_record_was_there_is_unknown_where_its_producer_stamps_wrongly(tmp_path: Path) -> None:
     folder = tmp_path / "r"
-    head = {"schema": 1, "topic": "t", "from_s": AT / 1000, "until_s": AT / 1000 + 20, "first": {"0": 0}}
-    for name in ("slices", "data"):
-        (folder / name).mkdir(parents=True)
-    write_json(folder / "recording.json", head)
+    begin(folder, seconds=20, first={"0": 0})
     for number in range(2):
-        table = numbered(100, start=100 * number)
-        stamped = [AT // 1000 if row % 10 == 3 else AT + 1000 * number + 10 * row for row in range(100)]
-        table = table.set_column(2, "timestamp", pa.array(stamped, pa.timestamp("ms", tz="UTC")))
+        times = [AT // 1000 if row % 10 == 3 else AT + 1000 * number + 10 * row for row in range(100)]
+        table = stamped(numbered(100, start=100 * number), times)
         table = table.append_column("headers", pa.nulls(100, tape.HEADERS))
         table = table.append_column("partition", pa.array([0] * 100, pa.int32()))
         table = table.append_column("offset", pa.array(range(100 * number, 100 * number + 100), pa.int64()))
@@ -159,27 +158,23 @@ def test_when_a_record_was_there_is_unknown_where_its_producer_stamps_wrongly(tm
             assert records.at_ms.tolist() == np.where(wrong, -1, right).tolist()
 
 
-def test_in_its_own_time_or_so_many_copies(parquet: Source) -> None:
-    assert parquet.position(1_500_000, due=99, copies=None) == 150 * MICRO
-    assert parquet.position(1_500_000, due=99, copies=Fraction(3)) == 33 * MICRO
+def test_in_its_own_time_or_one_after_the_other(parquet: Source) -> None:
+    assert parquet.position(1_500_000, due=99) == 150 * MICRO
     timeless = Source("x", parquet.blocks, 0, parquet.columns)
-    assert timeless.position(10**9, due=99, copies=None) == 99 * MICRO
+    assert timeless.position(10**9, due=99) == 99 * MICRO
 
 
 @pytest.mark.parametrize("off_ms", [0, -86_400_000, 86_400_000, -AT, -AT - 1])
 def test_one_stray_timestamp_leaves_the_keys_their_shares(tmp_path: Path, off_ms: int) -> None:
-    table = numbered(6000, keys=100)
     times = [AT + 10 * row + (off_ms if row == 3000 else 0) for row in range(6000)]
-    stamped = pa.array(times, pa.timestamp("ms", tz="UTC"))
-    at = table.schema.get_field_index("timestamp")
-    pq.write_table(table.set_column(at, "timestamp", stamped), tmp_path / "a.parquet", row_group_size=900)
+    pq.write_table(stamped(numbered(6000, keys=100), times), tmp_path / "a.parquet", row_group_size=900)
     source = open_source(str(tmp_path / "a.parquet"), folder=tmp_path)
     assert source.span_us == pytest.approx(60e6, rel=0.001)
     slice_us, each = 100_000, 50
     counts = np.zeros(100)
     for number in range(600):
-        position = source.position(number * slice_us, number * each, copies=None)
-        further = source.position((number + 1) * slice_us, (number + 1) * each, copies=None)
+        position = source.position(number * slice_us, number * each)
+        further = source.position((number + 1) * slice_us, (number + 1) * each)
         chosen = draw(position=position, advance=further - position, count=each, seed=1, number=number)
         counts += np.bincount(chosen % 6000 % 100, minlength=100)
     expected = 600 * each / 100
@@ -187,13 +182,9 @@ def test_one_stray_timestamp_leaves_the_keys_their_shares(tmp_path: Path, off_ms
 
 
 def test_a_few_records_far_from_the_others_are_part_of_the_time(tmp_path: Path) -> None:
-    table = numbered(300)
     quiet = [AT + 1000 * row for row in (50, 150, 280)]  # then it begins: not everything uneven is wrong
-    times = pa.array(
-        [*quiet, *(AT + 300_000 + 1000 * row for row in range(297))], pa.timestamp("ms", tz="UTC")
-    )
-    at = table.schema.get_field_index("timestamp")
-    pq.write_table(table.set_column(at, "timestamp", times), tmp_path / "a.parquet")
+    times = [*quiet, *(AT + 300_000 + 1000 * row for row in range(297))]
+    pq.write_table(stamped(numbered(300), times), tmp_path / "a.parquet")
     assert open_source(str(tmp_path / "a.parquet"), folder=tmp_path).span_us == 546_000_000 * 300 // 299
 
 
@@ -214,24 +205,6 @@ def test_a_tape_keeps_what_fits_and_no_more(parquet: Source, monkeypatch: pytest
         for _ in kept.take(np.arange(start, start + 7)):
             pass
         assert len(kept._loaded) < 4
-
-
-def test_of_what_does_not_fit_as_much_as_fits_is_read_only_once(
-    parquet: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
-    reads = Tape._read
-    monkeypatch.setattr(
-        Tape, "_read", lambda tape, block: (read.append(block.records), reads(tape, block))[1]
-    )
-    kept = Tape(parquet)
-    list(kept.take(np.arange(150)))
-    assert sum(read) == 150
-    monkeypatch.setattr(kept, "_kept_bytes", kept._held_bytes() * 2 // 3)
-    list(kept.take(np.arange(150, 300)))  # what no longer fits goes
-    read.clear()
-    list(kept.take(np.arange(300, 1050)))
-    assert sum(read) <= 5 * 100, "of five rounds; all 750 if the oldest went"
 
 
 def test_generated_events_are_read_as_they_lie_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from models.quantities import Unknown
+from profiling_jobs.telemetry import checkpoint
 from profiling_jobs.telemetry.checkpoint import Checkpoint, Position
 
 pytestmark = pytest.mark.fast
@@ -59,14 +61,14 @@ def reader(written: Written, *topics: str) -> Checkpoint:
     return Checkpoint(str(written.folder), topics or ("orders",), job="orders")
 
 
-def position(checkpoint: Checkpoint) -> Position:
-    found = checkpoint.position()
+def position(of: Checkpoint) -> Position:
+    found = of.position()
     assert isinstance(found, Position), found
     return found
 
 
-def reason(checkpoint: Checkpoint) -> str:
-    found = checkpoint.position()
+def reason(of: Checkpoint) -> str:
+    found = of.position()
     assert isinstance(found, Unknown)
     return found.reason
 
@@ -86,18 +88,6 @@ def test_a_batch_that_was_planned_but_not_committed_is_not_done(written: Written
     assert position(reader(written)).ends == {("orders", 0): 5}
 
 
-def test_after_a_rollback_and_when_the_batch_is_run_again(written: Written) -> None:
-    checkpoint = reader(written)
-    written.batch(3, {"orders": {"0": 5}}, at_s=1000.0)
-    written.batch(4, {"orders": {"0": 9}}, at_s=1001.0)
-    assert position(checkpoint).batch == 4
-    (written.folder / "commits" / "4").unlink()
-    assert position(checkpoint).ends == {("orders", 0): 5}
-    written.batch(4, {"orders": {"0": 8}}, at_s=1007.0)
-    again = position(checkpoint)
-    assert (again.committed_at_s, again.ends) == (1007.0, {("orders", 0): 8})
-
-
 def test_drafts_and_checksums_are_no_batches(written: Written) -> None:
     written.batch(3, {"orders": {"0": 5}})
     for name in (".4.0a1b.tmp", ".4.crc", "4.tmp", "_SUCCESS"):
@@ -114,12 +104,16 @@ def test_drafts_and_checksums_are_no_batches(written: Written) -> None:
         ("offsets", ""),
         ("offsets", "v1\n" + METADATA),
         ("offsets", f'v1\n{METADATA}\n{{"orders":{{"0":9'),
+        ("offsets", None),
     ],
 )
-def test_a_half_written_file_counts_as_not_there(written: Written, kind: str, text: str) -> None:
+def test_a_half_written_file_counts_as_not_there(written: Written, kind: str, text: str | None) -> None:
     written.batch(3, {"orders": {"0": 5}})
     written.batch(4, {"orders": {"0": 9}})
-    (written.folder / kind / "4").write_text(text)
+    if text is None:
+        (written.folder / kind / "4").unlink()
+    else:
+        (written.folder / kind / "4").write_text(text)
     assert position(reader(written)).batch == 3
 
 
@@ -127,12 +121,6 @@ def test_when_nothing_whole_is_left_it_says_which_file_is_broken(written: Writte
     written.batch(3, {"orders": {"0": 5}})
     (written.folder / "offsets" / "3").write_text("")
     assert "offsets/3 is cut off" in reason(reader(written))
-
-
-def test_a_commit_without_its_offsets_is_skipped(written: Written) -> None:
-    written.batch(3, {"orders": {"0": 5}})
-    written.commit(4)
-    assert position(reader(written)).batch == 3
 
 
 def test_an_unknown_format_is_refused_by_name(written: Written) -> None:
@@ -272,3 +260,42 @@ def test_with_one_query_that_cannot_be_read_nothing_is_known(script: dict[str, W
     script["counts"].batch(2, {"orders": {"0": 20}})
     (script["counts"].folder / "offsets" / "2").write_text("v1")
     assert "is cut off" in reason(of_script(script))
+
+
+# ---------------------------------------------------------------------------------------------- attacked
+
+
+@pytest.mark.parametrize("where", ["commits/7", "offsets/7", "metadata"])
+def test_a_pipe_in_a_checkpoint_is_not_waited_for(written: Written, where: str) -> None:
+    """Whoever may write there could otherwise halt the sampling of all jobs."""
+    written.batch(7, {"orders": {"0": 5}})
+    path = written.folder / where
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    found: list[Position | Unknown] = []
+    look = threading.Thread(target=lambda: found.append(reader(written).position()), daemon=True)
+    look.start()
+    look.join(10.0)
+    if look.is_alive():
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+    assert found, "it is still waiting"
+    unknown = found[0].query if isinstance(found[0], Position) else found[0]
+    assert isinstance(unknown, Unknown)
+    assert str(path) in unknown.reason
+
+
+@pytest.mark.parametrize("where", ["commits/7", "offsets/7", "metadata"])
+def test_json_that_is_nested_too_deep_is_a_broken_file(written: Written, where: str) -> None:
+    written.batch(7, {"orders": {"0": 5}})
+    deep = "[" * 100_000
+    (written.folder / where).write_text(deep if where == "metadata" else f"v1\n{deep}\n{deep}\n")
+    found = reader(written).position()
+    unknown = found.query if isinstance(found, Position) else found
+    assert isinstance(unknown, Unknown)
+
+
+def test_a_file_without_end_is_not_read_to_it(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    written.batch(7, {"orders": {"0": 5}})
+    monkeypatch.setattr(checkpoint, "LARGEST", 1000)
+    (written.folder / "offsets" / "7").write_bytes(b"v1\n" + b"x" * 1001)
+    assert "more than 1,000 bytes" in reason(reader(written))

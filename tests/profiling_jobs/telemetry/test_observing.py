@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import errno
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import samples
+from samples import offsets
 
 from models.errors import HeadroomError, NotReady
 from models.ports import Commit, ExecutorSample, Offsets, Sample, Status
 from models.quantities import Unknown
-from profiling_jobs.periodic import Periodic
-from profiling_jobs.telemetry.observing import observation
-from profiling_jobs.telemetry.sampler import Sampler
-from profiling_jobs.telemetry.timeline import Gap, Timeline
+from profiling_jobs.control_loop.observe import limit, observation
+from profiling_jobs.telemetry.observing import LOST_SHOWN_S, ExecutorMeter, ExecutorReading
+from profiling_jobs.telemetry.timeline import Sampler, Timeline
 
 pytestmark = pytest.mark.fast
 
 RUNNING = Status("running", 3, 2, "run-7")
 UNREAD = Unknown("the driver does not answer")
-
-
-def offsets(end: int) -> Offsets:
-    return {("orders", 0): end}
 
 
 def sample(
@@ -33,20 +30,16 @@ def sample(
     """100 records/s arrive, and a batch ends every other second."""
     now, done = int(at_s) * 100, (int(at_s) // 2) * 200
     committed: Offsets | Unknown = offsets(done) if read else UNREAD
-    return Sample(
-        at_s=at_s,
-        head=offsets(now),
+    return samples.sample(
+        at_s,
+        offsets(now),
         committed=committed,
-        committed_source="checkpoint" if read else "neither",
-        log_start=offsets(0),
         lag_records=now - done if read else UNREAD,
         last_batch=int(at_s) // 2 if read else UNREAD,
         last_commit_at_s=at_s // 2 * 2.0 if read else UNREAD,
         run_id="run-7" if read else UNREAD,
         executors=executors,
-        latency_p50_ms=900.0,
         latency_p95_ms=1900.0,
-        latency_p99_ms=1990.0,
         commits=(Commit(int(at_s) // 2, at_s, offsets(done)),) if read and at_s % 2 == 0 else (),
     )
 
@@ -110,6 +103,7 @@ def test_the_worker_share_is_the_one_that_runs_out_first(
     seen = observation(timeline(executors=executors), since_s=0.0)
     assert not isinstance(seen, Unknown)
     assert seen.cpu == {"0": shown}
+    assert isinstance(seen.limited_by, Unknown) or seen.limited_by == ("waiting" if cpu == 0.1 else "cpu")
     assert seen.worker_rps == {"0": 99.0}
     assert seen.executors_alive == 2
 
@@ -142,14 +136,6 @@ def test_how_often_a_record_is_read_is_not_known_after_a_few_batches() -> None:
     assert isinstance(seen.worker_rps, Unknown)
     assert "7 batches were seen from reading to commit" in seen.worker_rps.reason
     assert seen.cpu == {"a": 0.5, "b": 0.5}
-
-
-@pytest.mark.parametrize(("cpu", "busy", "limit"), [(0.5, 0.55, "cpu"), (0.1, 0.6, "waiting")])
-def test_what_will_run_out_is_seen(cpu: float, busy: float, limit: str) -> None:
-    workers = (ExecutorSample("a", "running", cpu, busy, 10.0),)
-    seen = observation(timeline(executors=workers), since_s=40.0, status=RUNNING)
-    assert not isinstance(seen, Unknown)
-    assert seen.limited_by == limit
 
 
 def test_nothing_new_is_no_observation() -> None:
@@ -192,9 +178,6 @@ def test_one_round_reads_all_jobs_and_leaves_a_gap_where_it_cannot(jobs: Jobs) -
         assert len(light) == 2
         assert len(dark) == 0
         assert [(gap.at_s, gap.reason) for gap in dark.gaps] == [(7.0, "the broker is away")] * 2
-    sampler.forget("light")
-    with sampler.reading("light") as light:
-        assert len(light) == 0
 
 
 class Stepped:
@@ -228,47 +211,131 @@ def test_a_clock_that_goes_far_back_begins_the_timeline_anew() -> None:
         assert gap.reason.startswith("the clock went back by 7,200 s: what was sampled before")
 
 
-def until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.005)
-
-
 def test_what_nobody_foresaw_costs_the_rounds_that_it_spoils_and_is_said_once() -> None:
-    jobs, said = AtOnce(), list[str]()
-    sampler = Sampler(jobs, lambda: ["light"], clock=lambda: 7.0, say=said.append)
+    jobs, said, names = AtOnce(), list[str](), ["light"]
+    sampler = Sampler(jobs, lambda: [names[0]], clock=lambda: 7.0, say=said.append)
     sampler.round()
     jobs.broken = OSError(errno.EMFILE, "Too many open files")
     sampler.round()
     sampler.round()
     jobs.broken = None
     sampler.round()
+    names.clear()  # where the jobs come from fails, too
+    sampler.round()
+    names.append("light")
+    sampler.round()
     why = "a round of samples failed (OSError: [Errno 24] Too many open files)"
+    bug = "a round of samples failed (IndexError: list index out of range)"
     with sampler.reading("light") as light:
-        assert list(light.times_s(0.0, 9.0)) == [1.0, 2.0]
-        assert [gap.reason for gap in light.gaps] == [why, why]
-    assert said == [f"{why}; the next ones are tried"]
+        assert list(light.times_s(0.0, 9.0)) == [1.0, 2.0, 3.0]
+        assert [gap.reason for gap in light.gaps] == [why, why, bug]
+    assert said == [f"{why}; the next ones are tried", f"{bug}; the next ones are tried"]
 
 
-def test_nor_does_it_matter_where_the_jobs_come_from() -> None:
-    jobs, broken = Jobs(), [False]
-
-    def names() -> list[str]:
-        if broken[0]:
-            raise RuntimeError("a bug")
-        return ["light"]
-
-    sampler = Sampler(jobs, names)
-    with Periodic(sampler.round, every_s=0.01, name="test"):
-        until(lambda: jobs.at_s > 1.0)
-        broken[0] = True
-        until(lambda: bool(gaps_of(sampler)))
-        broken[0], before = False, jobs.at_s
-        until(lambda: jobs.at_s > before + 1.0)
-    assert gaps_of(sampler)[0].reason == "a round of samples failed (RuntimeError: a bug)"
+# Shares and rates of executors
 
 
-def gaps_of(sampler: Sampler) -> tuple[Gap, ...]:
-    with sampler.reading("light") as light:
-        return light.gaps
+ONE = ExecutorReading("app-1/0", 0.0, 1, 100.0, 10.0, 100.0, 20.0, records=1000, first_task_at_s=3.0)
+
+
+def later(at_s: float, one: ExecutorReading = ONE, **counters: Any) -> ExecutorReading:
+    return replace(one, cpu_at_s=at_s, task_at_s=at_s, **counters)
+
+
+def test_what_an_executor_did_between_two_readings() -> None:
+    meter = ExecutorMeter()
+    (first,) = meter.update(100.0, [ONE])
+    assert isinstance(first.cpu, Unknown)
+    then = later(105.0, cpu_s=11.0, task_s=24.5, records=4000)
+    assert meter.update(105.0, [then]) == (ExecutorSample("app-1/0", "running", 0.2, 0.9, 600.0),)
+
+
+def test_processors_that_another_has_measured_are_a_share_from_the_first_reading_on() -> None:
+    measured = replace(ONE, slots=2, cpu_s=Unknown("not counted"), processors=0.5)
+    assert ExecutorMeter().update(100.0, [measured])[0].cpu == 0.25
+    (sample,) = ExecutorMeter().update(100.0, [replace(measured, processors=2.5)])
+    assert sample.cpu == 1.0
+
+
+def test_shares_count_per_slot_and_per_processor_that_a_slot_can_have() -> None:
+    meter = ExecutorMeter()
+    meter.update(100.0, [replace(ONE, slots=4)])
+    (sample,) = meter.update(105.0, [later(105.0, slots=4, cpu_s=15.0, task_s=30.0)], processors_per_slot=0.5)
+    assert (sample.cpu, sample.busy) == (0.5, 0.5)
+
+
+def test_a_share_is_never_more_than_all() -> None:
+    meter = ExecutorMeter()
+    meter.update(100.0, [ONE])
+    (sample,) = meter.update(105.0, [later(105.0, cpu_s=16.0, task_s=31.0)])
+    assert (sample.cpu, sample.busy) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("field", "of"), [("cpu_s", "cpu"), ("task_s", "busy"), ("records", "records_rps")])
+def test_a_counter_that_cannot_be_read_is_unknown_now_and_once_more(field: str, of: str) -> None:
+    meter = ExecutorMeter()
+    meter.update(100.0, [ONE])
+    (dark,) = meter.update(105.0, [later(105.0, **{field: UNREAD})])
+    assert getattr(dark, of) == UNREAD
+    (back,) = meter.update(110.0, [later(110.0)])
+    assert "wait for the next" in getattr(back, of).reason
+    (again,) = meter.update(115.0, [later(115.0)])
+    assert getattr(again, of) == 0.0
+
+
+def test_an_executor_starts_warms_up_runs_and_is_lost() -> None:
+    meter = ExecutorMeter()
+    new = replace(ONE, executor="app-1/1", first_task_at_s=Unknown("no task yet"))
+
+    def states(at_s: float, *readings: ExecutorReading) -> dict[str, str]:
+        return {one.executor: one.state for one in meter.update(at_s, readings)}
+
+    assert states(100.0, ONE) == {"app-1/0": "running"}
+    assert states(105.0, ONE, new) == {"app-1/0": "running", "app-1/1": "warming_up"}
+    new = replace(new, first_task_at_s=108.0)
+    assert states(110.0, ONE, new)["app-1/1"] == "warming_up"
+    assert states(118.0, ONE, new)["app-1/1"] == "running"
+    assert states(125.0, new) == {"app-1/1": "running", "app-1/0": "lost"}
+    assert states(130.0, new)["app-1/0"] == "lost"
+    assert states(126.0 + LOST_SHOWN_S, new) == {"app-1/1": "running"}
+
+
+def test_a_lost_executor_has_no_load_and_one_that_is_back_is_not_lost() -> None:
+    meter = ExecutorMeter()
+    meter.update(100.0, [ONE])
+    (lost,) = meter.update(105.0, [])
+    assert lost.state == "lost"
+    assert isinstance(lost.cpu, Unknown)
+    assert [one.state for one in meter.update(110.0, [ONE])] == ["running"]
+
+
+def test_readings_too_close_together_say_what_was_said_before() -> None:
+    meter = ExecutorMeter()
+    meter.update(100.0, [ONE])
+    before = meter.update(105.0, [later(105.0, cpu_s=11.0)])
+    assert meter.update(105.01, [later(105.01, cpu_s=11.1)]) == before
+    (after,) = meter.update(110.0, [later(110.0, cpu_s=12.0)])
+    assert after.cpu == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "busy", "expected"),
+    [(0.9, 1.0, "cpu"), (0.35, 0.4, "cpu"), (0.1, 0.9, "waiting"), (0.5, 0.9, None), (0.05, 0.02, None)],
+)
+def test_which_limit_a_job_will_meet(cpu: float, busy: float, expected: str | None) -> None:
+    found = limit(
+        [ExecutorSample("a", "running", cpu, busy, 1.0), ExecutorSample("b", "lost", 1.0, 0.0, 1.0)]
+    )
+    assert isinstance(found, Unknown) if expected is None else found == expected
+
+
+def test_no_limit_is_claimed_of_what_was_not_read() -> None:
+    assert isinstance(limit([ExecutorSample("a", "running", UNREAD, 0.9, 1.0)]), Unknown)
+    assert isinstance(limit([]), Unknown)
+
+
+def test_processor_time_and_tasks_are_read_at_moments_of_their_own() -> None:
+    meter = ExecutorMeter()
+    meter.update(100.0, [replace(ONE, cpu_at_s=99.0)])
+    (sample,) = meter.update(106.0, [replace(ONE, cpu_at_s=104.0, cpu_s=11.0, task_at_s=106.0, task_s=23.0)])
+    assert (sample.cpu, sample.busy) == (0.2, 0.5)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import samples
+from samples import UNREAD, offsets
 
 from models.ports import Commit, ExecutorSample, Offsets, Sample
 from models.quantities import Misuse, Unknown
@@ -16,12 +18,6 @@ from profiling_jobs.telemetry.timeline import Timeline
 
 pytestmark = pytest.mark.fast
 
-UNREAD = Unknown("not read here")
-
-
-def offsets(*ends: int) -> Offsets:
-    return {("orders", partition): end for partition, end in enumerate(ends)}
-
 
 def sample(
     at_s: float,
@@ -29,26 +25,12 @@ def sample(
     committed: Offsets | Unknown = UNREAD,
     *,
     log_start: Offsets | None = None,
-    commits: tuple[Commit, ...] = (),
-    run_id: str | Unknown = "run-1",
-    executors: tuple[ExecutorSample, ...] | Unknown = UNREAD,
+    **read: Any,
 ) -> Sample:
     log_start = log_start if log_start is not None else dict.fromkeys(head, 0)
-    return Sample(
-        at_s=at_s,
-        head=head,
-        committed=committed,
-        committed_source="neither" if isinstance(committed, Unknown) else "checkpoint",
-        log_start=log_start,
-        lag_records=lag(head, committed, log_start),
-        last_batch=commits[-1].batch if commits else UNREAD,
-        last_commit_at_s=commits[-1].at_s if commits else UNREAD,
-        run_id=run_id,
-        executors=executors,
-        latency_p50_ms=UNREAD,
-        latency_p95_ms=UNREAD,
-        latency_p99_ms=UNREAD,
-        commits=commits,
+    behind = lag(head, committed, log_start)
+    return samples.sample(
+        at_s, head, committed=committed, log_start=log_start, lag_records=behind, **{"run_id": "run-1"} | read
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fresh_python import HEAVY, printed
 
 from models import codec
 from models.capacity import CapacityModel
@@ -21,16 +20,22 @@ from models.control import Models
 from models.downtime import DowntimeModel
 from models.errors import Unsafe
 from models.latency import LatencyModel
-from models.optimise.engine import BatchEngine
+from models.optimise.question import BatchEngine
 from models.quantities import Interval, Measurement, Misuse, RecoveryEvent, Unknown
 from models.workload import Forecaster, fit_forecast
 from profiling_jobs.telemetry.batch_costs import BareCapacity, EngineInputs
 from profiling_jobs.training import champions
-from profiling_jobs.training.champions import Champions, export, exported
-from profiling_jobs.training.model_documents import KINDS, digest, document, rebuilt, training
+from profiling_jobs.training.champions import (
+    KINDS,
+    Champions,
+    digest,
+    document,
+    export,
+    exported,
+    rebuilt,
+    training,
+)
 
-HERE = Path(__file__).parents[3]
-HEAVY = ("sklearn", "pmdarima", "statsmodels", "scipy", "pandas", "mlflow", "dagster", "pyspark")
 ENGINE = EngineInputs({1: 0.4, 4: 0.6}, limit_records=20_000.0, trigger_s=0.0)
 
 
@@ -225,8 +230,18 @@ def changed(path: Path, change: Callable[[dict[str, Any]], object], *, sign: boo
     data = json.loads(path.read_text())
     change(data)
     if sign:
-        data["digest"] = digest({key: data.get(key) for key in ("name", "version", "document")})
+        body = {key: data.get(key) for key in ("name", "version", "document")}
+        data["signature"] = champions.signature(path.parents[2], **body)
     path.write_text(json.dumps(data))
+
+
+def signed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """The file was written with this change, and its signature fits."""
+    return lambda path: changed(path, change, sign=True)
+
+
+def in_document(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    return signed(lambda data: change(data["document"]))
 
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -236,46 +251,28 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a list": (lambda p: p.write_text("[]"), "no object"),
     "endless nesting": (lambda p: p.write_text("[" * 100_000), "is damaged"),
     "a folder": (lambda p: (p.unlink(), p.mkdir()), "cannot be read"),
-    "one digit": (lambda p: p.write_text(p.read_text().replace("60.0", "61.0", 1)), "its digest differs"),
-    "another version number": (lambda p: changed(p, lambda d: d.update(version=9)), "its digest differs"),
-    "no digest": (lambda p: changed(p, lambda d: d.pop("digest")), "its digest differs"),
-    "an impossible version": (
-        lambda p: changed(p, lambda d: d.update(version="x"), sign=True),
-        "has no version or no document",
+    "one digit": (lambda p: p.write_text(p.read_text().replace("60.0", "61.0", 1)), "not of this"),
+    "another version number": (lambda p: changed(p, lambda d: d.update(version=9)), "not of this"),
+    "no signature": (lambda p: changed(p, lambda d: d.pop("signature")), "it has no signature"),
+    "a number for a signature": (lambda p: changed(p, lambda d: d.update(signature=1)), "not of this"),
+    "of a version that did not sign": (
+        lambda p: changed(p, lambda d: d.update(schema=1, signature=None)),
+        "run `headroom model orders --kind capacity --sign 4`",
     ),
+    "an impossible version": (signed(lambda d: d.update(version="x")), "has no version or no document"),
     "an older file": (lambda p: changed(p, lambda d: d.update(schema=0)), "older Headroom (schema 0"),
-    "a newer file": (lambda p: changed(p, lambda d: d.update(schema=2)), "newer Headroom (schema 2"),
-    "an older document": (
-        lambda p: changed(p, lambda d: d["document"].pop("schema"), sign=True),
-        "older Headroom (schema None",
-    ),
-    "a newer document": (
-        lambda p: changed(p, lambda d: d["document"].update(schema=7), sign=True),
-        "newer Headroom (schema 7",
-    ),
-    "an older model": (
-        lambda p: changed(p, lambda d: d["document"]["model"].update(schema=0), sign=True),
-        "older Headroom (schema 0",
-    ),
-    "another kind": (
-        lambda p: changed(p, lambda d: d["document"].update(kind="latency"), sign=True),
-        "got 'latency'",
-    ),
-    "no model": (lambda p: changed(p, lambda d: d["document"].pop("model"), sign=True), "holds no model"),
-    "a model without measurements": (
-        lambda p: changed(p, lambda d: d["document"]["model"].pop("measurements"), sign=True),
-        "cannot be rebuilt",
-    ),
+    "a newer file": (lambda p: changed(p, lambda d: d.update(schema=3)), "newer Headroom (schema 3"),
+    "an older document": (in_document(lambda d: d.pop("schema")), "older Headroom (schema None"),
+    "a newer document": (in_document(lambda d: d.update(schema=7)), "newer Headroom (schema 7"),
+    "an older model": (in_document(lambda d: d["model"].update(schema=0)), "older Headroom (schema 0"),
+    "another kind": (in_document(lambda d: d.update(kind="latency")), "got 'latency'"),
+    "no model": (in_document(lambda d: d.pop("model")), "holds no model"),
+    "no measurements": (in_document(lambda d: d["model"].pop("measurements")), "cannot be rebuilt"),
     "measurements that cannot be": (
-        lambda p: changed(
-            p, lambda d: d["document"]["model"]["measurements"][0].update(scale_out=0), sign=True
-        ),
+        in_document(lambda d: d["model"]["measurements"][0].update(scale_out=0)),
         "Measurement.scale_out",
     ),
-    "an engine without overhead": (
-        lambda p: changed(p, lambda d: d["document"]["engine"].update(overhead_s={}), sign=True),
-        "overhead_s",
-    ),
+    "an engine without overhead": (in_document(lambda d: d["engine"].update(overhead_s={})), "overhead_s"),
 }
 
 
@@ -292,6 +289,25 @@ def test_what_cannot_be_used_says_what_to_do_and_the_others_stay_in_charge(case:
     assert isinstance(loaded.latency, LatencyModel)
     assert set(loaded.versions) == {"workload", "latency", "recovery"}
     assert loaded.models().engine == loaded.engine
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("f" * 64, "run `headroom model orders --kind capacity --sign 4`"),
+        (None, "run `headroom model orders --kind capacity --sign 4`"),
+        ("", "models.key is empty or cut short: delete it"),
+    ],
+    ids=["of another installation", "deleted", "empty"],
+)
+def test_without_its_key_no_champion_is_in_charge(key: str | None, said: str, folder: Path) -> None:
+    path = folder / "models.key"
+    path.unlink() if key is None else path.write_text(key)
+    loaded = Champions.load(folder, "orders")
+    assert loaded.versions == {}
+    assert isinstance(loaded.capacity, Unknown)
+    assert said in loaded.capacity.reason
 
 
 @pytest.mark.fast
@@ -356,13 +372,9 @@ found = [c.forecaster.update([9000.0]).predict().peak.mid, models.capacity.predi
     models.latency.predict(3, 5000.0).mid, float(models.downtime.samples("driver_kill", paths=9, seed=1)[0])]
 print(json.dumps([found, sorted({name.split(".")[0] for name in sys.modules})]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder)], cwd=HERE, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    found, loaded = json.loads(done.stdout)
+    found, loaded = printed(program, folder)
     assert len(found) == 4
-    assert set(HEAVY) & set(loaded) == set()
+    assert HEAVY & set(loaded) == set()
 
 
 @pytest.mark.fast
@@ -378,3 +390,16 @@ def test_documents_ask_for_what_they_need(fitted: dict[str, Any]) -> None:
         document("latency", fitted["latency"], trained_on=trained, engine=ENGINE)
     assert isinstance(rebuilt([], kind="capacity"), Unknown)
     assert digest({"a": 1.5, "b": math.inf}) == digest({"b": math.inf, "a": 1.5}) != digest({"a": 1.5})
+
+
+@pytest.mark.fast
+def test_what_makes_a_model_firm_is_named_once_with_the_larger_number() -> None:
+    """Two checks of one model may count the drills of one kind differently."""
+    needs = ("2 more drills of driver_kill", "a profile", "10 more drills of driver_kill", "a profile",
+             "1 more drill of executor_kill")  # fmt: skip
+    data = {"checks": [{"outcome": "too little data", "needs": need} for need in needs]}
+    assert champions.provisional(data) == (
+        "10 more drills of driver_kill",
+        "a profile",
+        "1 more drill of executor_kill",
+    )

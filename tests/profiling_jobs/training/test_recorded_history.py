@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from memory_store import MemoryStore
+from temporary_store import TemporaryStore
 
 from models import codec
 from models.quantities import Unknown
@@ -35,7 +35,7 @@ def recorded(place, own="events", *, rate=50, seconds=40, began_s=BEGAN_S, how="
 
 @pytest.fixture
 def store():
-    return MemoryStore()
+    return TemporaryStore()
 
 
 def rates(store):

@@ -1,0 +1,1 @@
+"""The `Store` port in SQLite and in Postgres."""

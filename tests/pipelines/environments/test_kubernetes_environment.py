@@ -1,0 +1,118 @@
+"""The environment of a cluster as a whole: what it says as it opens, on the tests' own API server."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+from api_server import ApiServer
+from stand_ins import plan
+
+from models.errors import NotReady, Unsafe
+from models.quantities import Unknown
+from pipelines.environments import base
+from pipelines.environments.kubernetes.manifests import COPY, OWNER, ROLE, Volume, owner_label
+from pipelines.environments.kubernetes.tasks import PodTask, stop_tasks
+from pipelines.integrations import kafka_broker
+from pipelines.integrations.kubernetes_api import KubernetesApi
+from pipelines.processes.owner import owner_id
+from pipelines.settings import loading
+from profiling_jobs.brokers import Brokers
+
+TOML = """
+[deployment]
+kind = "kubernetes"
+[kubernetes]
+own_namespace = "headroom"
+namespace = "jobs"
+copies_namespace = "copies"
+[brokers]
+bootstrap = "kafka:9092"
+[job.theirs]
+spark_application = "theirs-app"
+checkpoint = "/theirs"
+inputs = {events = "theirs"}
+"""
+OURS = '[job.orders]\nbuild = "a:b"\ninputs = {events = "orders-in"}\noutputs = {alerts = "orders-out"}\n'
+CLUSTER = loading.parse(TOML, environment={})
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch):
+    monkeypatch.setattr(kafka_broker, "KafkaBroker", lambda brokers: nullcontext())
+    with ApiServer("headroom", "jobs", "copies") as server:
+        monkeypatch.setattr(KubernetesApi, "connect", lambda settings, **more: server.connect(**more))
+        yield server
+
+
+def opened(folder, toml, said):
+    return base.opened(loading.parse(toml, environment={}), folder, say=said.append)
+
+
+def replay_of(server, folder, owner, **more):
+    return PodTask(
+        server.connect(),
+        "replay.orders-p1",
+        owner=owner,
+        volume=Volume(folder),
+        settings=CLUSTER.kubernetes.model_copy(update={"pending_s": 0.01}),
+        spark=CLUSTER.spark,
+        **more,
+    )
+
+
+def test_a_job_that_was_taken_out_of_the_settings_is_named_and_its_copies_are_known(tmp_path):
+    said = []
+    checkpoints = tmp_path / "checkpoints"
+    with opened(tmp_path, TOML + OURS, said) as environment:
+        environment.deployments.launch(plan("orders", checkpoint=str(checkpoints / "orders")))
+        copy = plan("orders-p1", checkpoint=str(checkpoints / "orders-p1"))
+        outputs = {"alerts": "scratch-out"}
+        environment.deployments.launch(replace(copy, job="orders", role="profile", outputs=outputs))
+    assert not any("any more" in line for line in said)
+    said.clear()
+    with opened(tmp_path, TOML, said) as environment:
+        assert environment.removed_jobs == ("orders",)
+        assert "orders" in environment.deployments.names()
+    assert [line for line in said if "any more" in line] == [
+        "orders is not in headroom.toml any more, and still runs: Kubernetes keeps it running; `headroom "
+        "stop orders` ends it"
+    ]
+
+
+def test_what_the_driver_of_another_system_reports_is_unknown(tmp_path):
+    with opened(tmp_path, TOML, []) as environment:
+        assert isinstance(environment.batch_began_s("theirs", 1), Unknown)
+
+
+def test_nothing_is_created_without_the_label_of_the_owner(tmp_path, server):
+    mine = owner_label(owner_id(tmp_path), CLUSTER.kubernetes)
+    with opened(tmp_path, TOML + OURS, []) as environment:
+        environment.deployments.launch(plan("orders", checkpoint=str(tmp_path / "checkpoints" / "orders")))
+        task = replay_of(server, tmp_path, mine)
+        with pytest.raises(NotReady, match="was not placed"):  # no kubelet runs here
+            task.start("a.module", tmp_path / "file", Brokers("kafka:9092"))
+    made = [(kind, one) for _, kind, _, how, _, one in server._history if how == "ADDED"]
+    assert {kind for kind, _ in made} == {"Lease", "Deployment", "Secret", "ConfigMap", "Pod"}
+    assert {one["metadata"]["labels"].get(OWNER) for _, one in made} == {mine}
+    [driver] = [one for kind, one in made if kind == "Deployment"]
+    [files] = [one for kind, one in made if kind == "ConfigMap"]
+    executor = json.loads(files["data"]["executor.json"])
+    for template in (driver["spec"]["template"], executor):
+        assert template["metadata"]["labels"][OWNER] == mine
+
+
+def test_without_the_lease_no_task_is_ended(tmp_path, server):
+    def lost():
+        raise Unsafe("the Lease was taken over")
+
+    labels = {OWNER: "me", COPY: "orders-p1", ROLE: "replay"}
+    about = {"name": "replay-orders-p1", "namespace": "copies", "labels": labels}
+    server.connect().create("Pod", {"metadata": about})
+    with pytest.raises(Unsafe, match="Lease"):
+        replay_of(server, tmp_path, "me", check_lease=lost).stop()
+    with pytest.raises(Unsafe, match="Lease"):
+        stop_tasks(server.connect(), "orders-p1", owner="me", settings=CLUSTER.kubernetes, check_lease=lost)
+    assert len(server.all("Pod")) == 1
+    replay_of(server, tmp_path, "me").stop()
+    assert server.all("Pod") == []

@@ -1,0 +1,142 @@
+"""What a failure that nobody announced teaches: under which name, or why nothing.
+
+The failures happen on the simulated cluster; the loop is not told of them, and has to name them by what its
+samples show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from stand_ins import Answer
+
+from models.quantities import RecoveryEvent
+from tests.stories.test_loop_stories import World
+
+KINDS = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")
+LATE_S = 21.0  # after a tick, when the failure happens
+TAUGHT = {
+    "executor_kill": 20.0,
+    "executor_freeze": 45.0,
+    "driver_kill": 35.0,
+    "driver_freeze": 55.0,
+    "broker_restart": 25.0,
+}
+"""Kind -> downtime that is not exceeded."""
+
+
+def watched(**agreed: Any) -> World:
+    """A job whose loop reads it every two seconds and does not know what fails."""
+    world = World(sample_s=2.0)
+    world.failures = None
+    world.daemon = world.restarted()
+    return world.launch(**{"decide": held, **agreed})
+
+
+def held(situation: Any) -> Any:
+    return Answer(situation.current)
+
+
+def strike(world: World, kind: str, *, after_s: float = LATE_S) -> float:
+    """Let it fail so long after now; when that was."""
+    world.pass_time(world.at_s + after_s)
+    world.cluster.inject("orders", kind)
+    return world.cluster.now_s
+
+
+def learnt(world: World) -> list[RecoveryEvent]:
+    return [event for event, _ in world.store.events("orders")]
+
+
+def reasons(story: Any) -> list[str]:
+    """Why nothing was learnt from the recoveries of this story."""
+    return [
+        line for e in story.ticks["orders"] for line in e.trouble if line.startswith("nothing was learnt")
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_of_a_steady_job_is_learnt_under_its_own_name(kind: str) -> None:
+    world = watched()
+    world.run(minutes=5)
+    failed_at_s = strike(world, kind)
+    story = world.run(minutes=6)
+    (event,) = learnt(world)
+    assert event.kind == kind
+    assert event.scale_out == 4
+    assert event.failed_at_s == pytest.approx(failed_at_s, abs=6.0)
+    back_at_s = next(
+        c.at_s for c in world.cluster.job("orders").checkpoint.commits if c.at_s > event.failed_at_s
+    )
+    assert event.failed_at_s + event.downtime_s == pytest.approx(back_at_s, abs=0.1)
+    assert 1.0 < event.downtime_s < TAUGHT[kind]
+    assert reasons(story) == []
+
+
+def changing(world: World) -> None:
+    """A change of the size is ordered and carried out."""
+    world.agreed["orders"] = replace(world.agreed["orders"], decide=lambda situation: Answer(6))
+    world.run(minutes=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_during_a_change_teaches_neither_its_own_name_nor_that_of_the_change(kind: str) -> None:
+    world = watched()
+    world.run(minutes=5)
+    changing(world)
+    strike(world, kind)
+    story = world.run(minutes=8)
+    assert learnt(world) == []
+    assert any(kind in e.recovering["kind"] for e in story.ticks["orders"] if e.recovering)
+    assert len(reasons(story)) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_failures_that_overlap_neither_is_learnt(kind: str) -> None:
+    world = watched(load=3_600.0)
+    world.run(minutes=5)
+    strike(world, "driver_kill")
+    world.run(minutes=1)
+    strike(world, kind)
+    story = world.run(minutes=10)
+    assert learnt(world) == []
+    assert len(reasons(story)) == 1
+    assert "while it was still recovering from driver_kill" in reasons(story)[0]
+
+
+NOBODY = SimpleNamespace(sampler=SimpleNamespace(round=lambda: None))
+
+
+@pytest.mark.parametrize("when", ["while it was away", "in its first minute"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_learnt_from_before_headroom_has_watched_for_a_whole_interval(
+    kind: str, when: str
+) -> None:
+    world = watched()
+    world.run(minutes=5)
+    if when == "while it was away":
+        strike(world, kind, after_s=5.0)
+    world.pass_time(world.at_s + 20.0, (NOBODY,))
+    world.daemon = world.restarted()
+    if when == "in its first minute":
+        strike(world, kind, after_s=5.0)
+    story = world.run(minutes=5)
+    assert learnt(world) == []
+    assert all("Headroom itself did not watch it" in line for line in reasons(story))
+    failed_at_s = strike(world, kind)
+    world.run(minutes=5)
+    (event,) = learnt(world)
+    assert event.kind == kind
+    assert event.failed_at_s == pytest.approx(failed_at_s, abs=6.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_without_input_teaches_nothing(kind: str) -> None:
+    world = watched(load=lambda at_s: 2_000.0 if at_s < 240.0 else 0.0)
+    world.run(minutes=8)
+    strike(world, kind)
+    world.run(minutes=5)
+    assert learnt(world) == []
