@@ -13,7 +13,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real test-real-kafka test-real-spark test-kubernetes test-all bench bench-real jars lock-jars docs demo clean
+.PHONY: help install lock check format test test-real postgres test-real-kafka test-real-spark test-kubernetes test-all images bench bench-real jars lock-jars docs demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -22,9 +22,10 @@ install: $(STAMP)  ## .venv from requirements.lock; seconds when up to date
 
 # uv comes from the path or from a small environment of its own, so that Python alone is enough to begin with.
 UV := $(or $(shell command -v uv),.venv-uv/bin/uv)
-.venv-uv/bin/uv:
+.venv-uv/bin/uv: requirements-uv.lock
 	@echo "uv is not on the path: installing it into .venv-uv"
-	@$(PYTHON) -m venv .venv-uv && .venv-uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
+	@$(PYTHON) -m venv .venv-uv && .venv-uv/bin/python -m pip install --quiet --require-hashes --no-deps --requirement requirements-uv.lock
+	@touch $@
 
 $(STAMP): requirements.lock pyproject.toml Makefile | $(UV)
 	@set -e; \
@@ -34,13 +35,17 @@ $(STAMP): requirements.lock pyproject.toml Makefile | $(UV)
 	  $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# KEEP=1 leaves everything open until Ctrl-C; DEPLOYMENT=simulated needs no Java and two minutes.
-demo: install  ## from nothing to a decision that was carried out, on real Kafka and Spark
-	@$(BIN)/headroom demo --deployment $(or $(DEPLOYMENT),local) $(if $(filter-out 0 no false,$(KEEP)),--keep)
+# KEEP=1 leaves everything open until Ctrl-C; DEPLOYMENT=simulated needs no Java and takes a minute or two.
+# DEPLOYMENT=kubernetes CONTEXT=NAME [OVERLAY=FOLDER] makes namespaces on a cluster, and deletes them.
+demo: install  ## from nothing to a decision that was carried out; DEPLOYMENT=local, simulated or kubernetes
+	@$(BIN)/headroom demo --deployment $(or $(DEPLOYMENT),local) $(if $(filter-out 0 no false,$(KEEP)),--keep) \
+	  $(if $(CONTEXT),--context $(CONTEXT)) $(if $(OVERLAY),--overlay $(OVERLAY))
 
 lock: | $(UV)  ## resolve pyproject.toml into requirements.lock again
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --group dev pyproject.toml --output-file requirements.lock
+	  --group dev --extra postgres pyproject.toml --output-file requirements.lock
+	echo uv==$(UV_VERSION) | $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate - --output-file requirements-uv.lock
 
 check: install  ## format, lint, types, import contracts and the fast tests, in seconds
 	$(BIN)/ruff format --quiet --check .
@@ -60,8 +65,15 @@ test: install  ## everything that needs neither Java nor a cluster
 # Kafka alone hardly computes: what needs no Spark runs beside the first of what does.
 KAFKA_ALONE := $(addprefix tests/,contracts/test_broker_contract.py \
   pipelines/integrations/test_kafka.py pipelines/integrations/test_jars.py)
-test-real: install  ## real Kafka and Spark on this machine
+test-real: install postgres  ## real Kafka, Spark and Postgres on this machine
 	@$(MAKE) --no-print-directory --jobs=2 test-real-kafka test-real-spark
+
+# Root can have it installed; without it the tests of the store on Postgres are skipped.
+postgres:
+	@if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing postgresql"; apt-get update --quiet=2 && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends postgresql \
+	  || echo "postgresql was not installed: the tests of the store on Postgres are skipped"; fi
 
 test-real-kafka: install
 	$(BIN)/pytest -q -m real $(KAFKA_ALONE)
@@ -69,9 +81,16 @@ test-real-kafka: install
 test-real-spark: install
 	$(BIN)/pytest -m real $(addprefix --ignore=,$(KAFKA_ALONE))
 
+# `up` is tried twice: a busy machine may need longer than it waits. Inside the cluster's network nothing can be fetched.
+CLUSTER = $(abspath $(or $(HEADROOM_TEST_CLUSTER),../shared/cluster))
 test-kubernetes: install  ## a real cluster: HEADROOM_TEST_CLUSTER, or ../shared/cluster
-	@grep -rq "mark\.kubernetes" tests || { echo "no test needs a cluster yet"; exit 0; }; \
-	  $(BIN)/pytest -m kubernetes
+	@if [ ! -x $(CLUSTER)/up ]; then echo "skipped: there is no test cluster in $(CLUSTER)"; \
+	elif [ "$$(id -u)" != 0 ]; then echo "skipped: the test cluster needs root"; \
+	else { $(CLUSTER)/up || $(CLUSTER)/up; } >/dev/null && $(BIN)/python -m pipelines.integrations.jars && \
+	  HEADROOM_TEST_CLUSTER=$(CLUSTER) $(CLUSTER)/run $(BIN)/pytest -m kubernetes; fi
+
+images: install  ## the images of deploy/, with docker, podman or buildah
+	deploy/build.sh
 
 test-all: test test-real test-kubernetes  ## all three: the test command of the README and of CI
 

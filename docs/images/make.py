@@ -1,17 +1,17 @@
-"""The pictures of the README, taken in a real browser of a Headroom that runs.
+"""The pictures of Dagster's pages in the documents, taken in a real browser of a Headroom that runs.
 
-    make demo DEPLOYMENT=simulated KEEP=1          # in another terminal; it prints the two addresses
-    python docs/images/make.py --dagster ADDRESS --mlflow ADDRESS [--job NAME] [--only NAME]
+    make demo DEPLOYMENT=simulated KEEP=1          # in another terminal
+    headroom open --json                           # in the demo's folder: the address with its token
+    python docs/images/make.py --pages ADDRESS [--job NAME] [--only NAME]
 
 Needs Playwright for Python, which Headroom itself does not, and a Chromium (`--chromium`, default
-/usr/bin/chromium). Everything is clicked as a person would; what does not come in time is an error. Let the
-demo run on for some minutes first, so that there is something to plot.
+/usr/bin/chromium). Everything is clicked as a person would; what does not come in time is an error. Take them
+as soon as the story of the demo has ended: later `timeline` shows mostly the quiet time after it.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,25 +19,24 @@ from typing import Any
 
 HERE = Path(__file__).parent
 FLAGS = (
+    "--headless=new --disable-gpu "
     "--disable-background-networking --disable-component-update --disable-sync --no-first-run --no-sandbox"
 )
 MOST_BYTES = 300_000
+LEAST_BYTES_PER_PIXEL = 0.03  # measured: these pictures have 0.08 to 0.16, an empty page 0.004
 PATIENCE_MS = 120_000
 SETTLE_MS = 6_000  # what is drawn by itself after the last answer
-NAMES = ("graph", "points", "capacity", "decision", "timeline", "tick", "materialise", "model")
+NAMES = ("graph", "capacity", "timeline")
 STAGES = ("record", "profile", "model", "decide", "apply")
-LOOKED_AT = 12  # ticks, of which every second one has nothing to evaluate
-AROUND = 14  # pixels around what is cut out
-NO_ASSISTANT = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true')"
-"""MLflow opens it beside the page at the first visit, this time it does not."""
 Box = dict[str, float]
 
 
 class Tour:
     """One visit. Each stop returns what of the page is worth a picture; all of it, if nothing."""
 
-    def __init__(self, page: Any, *, dagster: str, mlflow: str, job: str) -> None:
-        self.page, self.dagster, self.mlflow, self.job = page, dagster.rstrip("/"), mlflow.rstrip("/"), job
+    def __init__(self, page: Any, *, pages: str, job: str) -> None:
+        self.page, self.dagster, self.job = page, f"{pages.partition('/?')[0]}/dagster", job
+        page.goto(pages)  # its token becomes a cookie
 
     def go(self, address: str, sees: str) -> None:
         self.page.goto(address, wait_until="domcontentloaded")
@@ -65,18 +64,8 @@ class Tour:
         self.settle()
         return self.around("svg foreignObject", margin=1)
 
-    def decision(self) -> Box:
-        """What was decided, plotted."""
-        self.size(1400, 1240)
-        self.go(f"{self.dagster}/assets/decision?view=overview", "Metadata")
-        self.page.get_by_role("button", name="Plots").click()
-        self.page.get_by_role("button", name="Events").click()
-        self.page.get_by_text("arrival_rps").first.wait_for()
-        self.settle()
-        return {"x": 240, "y": 0, "width": 812, "height": 1240}
-
     def timeline(self) -> Box:
-        """The same as one picture."""
+        """Load, lag and executors of six hours."""
         return self.shown("decision", "timeline")
 
     def capacity(self) -> Box:
@@ -92,61 +81,7 @@ class Tour:
         self.settle()
         return self.around("[role=dialog], .bp5-dialog, .bp4-dialog", margin=0)
 
-    def points(self) -> Box:
-        """What a search has measured."""
-        self.size(1400, 720)
-        self.go(f"{self.dagster}/assets/profiling_points?view=partitions", "Metadata")
-        self.page.locator(f"[title^='{self.job}/e2/']").last.click()
-        self.page.get_by_text("throughput_rps").first.wait_for()
-        self.settle()
-        return {"x": 240, "y": 0, "width": 1160, "height": 700}
-
-    def tick(self) -> Box:
-        """Why nothing had to change: of the newest ticks the first that has evaluated the job."""
-        self.size(1400, 860)
-        self.go(f"{self.dagster}/locations/headroom/sensors/optimization_sensor", "Evaluations")
-        self.page.get_by_text("View logs").first.wait_for()
-        for number in range(LOOKED_AT):
-            self.page.get_by_text("View logs").nth(number).click()
-            self.page.get_by_role("button", name="Done").wait_for()
-            self.page.wait_for_timeout(2500)
-            if self.page.get_by_text(re.compile(rf"^{self.job}: .*executors")).count():
-                break
-            self.page.get_by_role("button", name="Done").click()
-            self.page.wait_for_timeout(800)
-        else:
-            raise LookupError(f"none of {LOOKED_AT} ticks has evaluated {self.job}")
-        self.settle()
-        return {**self.around("[role=dialog], .bp5-dialog, .bp4-dialog", margin=0), "height": 150}
-
-    def materialise(self) -> Box:
-        """A run that is launched from the page, and ends well."""
-        self.size(1400, 800)
-        self.go(f"{self.dagster}/assets/decision?view=overview", "Metadata")
-        self.page.get_by_role("button", name="Materialize…").first.click()
-        self.page.get_by_role("button", name="All", exact=True).click()
-        self.page.get_by_role("button", name=re.compile("^Launch")).last.click()
-        self.page.get_by_text("View", exact=True).first.click()
-        self.page.get_by_text("Success", exact=True).first.wait_for()
-        self.page.reload(wait_until="domcontentloaded")  # without the message that it was launched
-        self.page.get_by_text("Success", exact=True).first.wait_for()
-        self.page.get_by_text("ASSET_MATERIALI").first.wait_for()
-        self.settle()
-        return {"x": 240, "y": 0, "width": 1160, "height": 800}
-
-    def model(self) -> Box:
-        """The same model where its versions are kept."""
-        self.size(1100, 1700)
-        self.page.add_init_script(NO_ASSISTANT)
-        self.page.goto(
-            f"{self.mlflow}/#/models/{self.job}.capacity/versions/1", wait_until="domcontentloaded"
-        )
-        self.page.get_by_text("champion").first.wait_for()
-        self.settle()
-        low = self.page.get_by_text("Tags", exact=True).first.bounding_box()
-        return {"x": 195, "y": 0, "width": 905, "height": min(1700.0, low["y"] - AROUND)}
-
-    def around(self, what: str, *, margin: float = AROUND) -> Box:
+    def around(self, what: str, *, margin: float) -> Box:
         """The smallest piece of the page that has all of these."""
         boxes = [one for each in self.page.locator(what).all() if (one := each.bounding_box())]
         left, top = min(box["x"] for box in boxes) - margin, min(box["y"] for box in boxes) - margin
@@ -163,8 +98,7 @@ def main(arguments: list[str]) -> int:
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--dagster", required=True)
-    parser.add_argument("--mlflow", required=True)
+    parser.add_argument("--pages", required=True)
     parser.add_argument("--job", default="enrichment")
     parser.add_argument("--only", action="append", default=[], choices=NAMES)
     parser.add_argument("--into", type=Path, default=HERE)
@@ -178,7 +112,7 @@ def main(arguments: list[str]) -> int:
                 continue
             page = browser.new_page(viewport={"width": 1400, "height": 800})
             page.set_default_timeout(PATIENCE_MS)
-            tour = Tour(page, dagster=given.dagster, mlflow=given.mlflow, job=given.job)
+            tour = Tour(page, pages=given.pages, job=given.job)
             visit: Callable[[], Box | None] = getattr(tour, name)
             file, piece = given.into / f"{name}.png", None
             try:
@@ -188,7 +122,10 @@ def main(arguments: list[str]) -> int:
                 file = given.into / f"failed-{name}.png"
                 sys.stderr.write(f"{name}: {str(error).splitlines()[0]}\n")
             page.screenshot(path=str(file), clip=piece)
-            size = file.stat().st_size
+            size, seen = file.stat().st_size, piece or {**page.viewport_size}
+            if size < LEAST_BYTES_PER_PIXEL * seen["width"] * seen["height"]:
+                failed += 1
+                sys.stderr.write(f"{name}: the picture is empty\n")
             sys.stdout.write(f"{file.name}: {size / 1000:.0f} kB\n")
             sys.stdout.flush()
             failed += size > MOST_BYTES
