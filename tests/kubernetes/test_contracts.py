@@ -7,6 +7,7 @@ image. Kafka listens on the node's address, inside the cluster's network namespa
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,31 @@ def test_an_evicted_driver_ends_before_its_successor_begins(
     world.until(lambda: sessions() > before)
     world.settle(settled)
     assert world.deployments.status(settled).declared_scale_out == 2
+
+
+def test_a_launch_that_takes_long_is_starting_and_no_restart(
+    world: KubernetesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller sees the Deployment before its driver may start; its first pod follows late."""
+    create = world._api.create
+
+    def late(kind: str, manifest: dict[str, Any]) -> dict[str, Any]:
+        if kind == "ConfigMap":
+            time.sleep(12.0)
+        return create(kind, manifest)
+
+    monkeypatch.setattr(world._api, "create", late)
+    plan = world.plan(scale_out=1)
+    world.deployments.launch(plan)
+    states = []
+
+    def runs() -> bool:
+        states.append(world.deployments.status(plan.name).state)
+        return states[-1] == "running"
+
+    world.until(runs)
+    assert set(states) == {"starting", "running"}
+    world.deployments.forget(plan.name)
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ class KubernetesDeployments:
             return _still("stopped", declared, how, ours)
         driver = pods.newest_driver(there)
         if driver is None:
-            again = pods.has_run(found)
-            return _still("restarting" if again else "starting", declared, pods.not_made(found), ours)
+            has_run = pods.first_ran_s(found) is not None
+            return _still("restarting" if has_run else "starting", declared, pods.not_made(found), ours)
         coming: Literal["starting", "restarting"] = (
             "restarting" if pods.restarts(driver) or pods.replaced(driver, found) else "starting"
         )
@@ -255,7 +255,7 @@ class KubernetesDeployments:
             owner=self._owner,
             volume=self._volume,
         )
-        deployment["spec"]["replicas"] = 0
+        deployment["spec"].update(replicas=0, paused=True)
         made = self._api.create("Deployment", deployment)
         self._drivers[namespace].remember(made)
         owned = {
@@ -272,7 +272,9 @@ class KubernetesDeployments:
         }
         self._api.create("Secret", {"metadata": about, "stringData": {"token": self._token(plan.name)}})
         self._api.create("ConfigMap", {"metadata": about, "data": self._launch_files(plan, incarnation)})
-        self._patch(made, {"spec": {"replicas": 1}, "metadata": {"annotations": annotations}})
+        self._patch(
+            made, {"spec": {"replicas": 1, "paused": False}, "metadata": {"annotations": annotations}}
+        )
 
     def _scale_live(self, found: Manifest, scale_out: int, epoch: int) -> None:
         plan = _plan(found)

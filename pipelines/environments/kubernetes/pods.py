@@ -129,17 +129,20 @@ def exit_code(pod: Manifest) -> int | None:
 
 
 def replaced(pod: Manifest, deployment: Manifest) -> bool:
-    """Whether it is not the first pod of its Deployment, by when both were made."""
-    return (
-        _at_s(pod["metadata"]["creationTimestamp"]) - _at_s(deployment["metadata"]["creationTimestamp"])
-        > 10.0
-    )  # judgement: the first follows within a second
+    """Whether it was made after another pod of its Deployment had run."""
+    since_s = first_ran_s(deployment)
+    return since_s is not None and _at_s(pod["metadata"]["creationTimestamp"]) > since_s
 
 
-def has_run(deployment: Manifest) -> bool:
-    """Whether a pod of it has run before."""
-    conditions = deployment.get("status", {}).get("conditions", ())
-    return any(one.get("reason") == "NewReplicaSetAvailable" for one in conditions)
+def first_ran_s(deployment: Manifest) -> float | None:
+    """When the first pod of it ran, as its controller says; None before.
+
+    The controller calls a Deployment with 0 replicas complete too: one that is to start later is made paused.
+    """
+    for one in deployment.get("status", {}).get("conditions", ()):
+        if one.get("reason") == "NewReplicaSetAvailable":
+            return _at_s(one["lastUpdateTime"])
+    return None
 
 
 def not_made(deployment: Manifest) -> str:

@@ -164,7 +164,12 @@ def test_a_driver_that_has_never_run_is_starting_and_later_restarting(cluster):
     failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small"}
     cluster.api.patch("Deployment", "jobs", "orders-driver", {"status": {"conditions": [failed]}})
     assert "exceeded quota: small" in cluster.deployments.status("orders").reason
-    came_up = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+    came_up = {
+        "type": "Progressing",
+        "status": "True",
+        "reason": "NewReplicaSetAvailable",
+        "lastUpdateTime": "2026-11-19T10:00:00Z",
+    }
     cluster.api.patch("Deployment", "jobs", "orders-driver", {"status": {"conditions": [came_up]}})
     assert cluster.deployments.status("orders").state == "restarting"
 
@@ -173,10 +178,12 @@ def test_a_launch_that_is_cut_off_is_no_driver_without_files_and_can_be_repeated
     cluster.server.faults.append(Fault(403, method="POST", path="/configmaps"))
     with pytest.raises(HeadroomError):
         cluster.deployments.launch(cluster.plan())
-    assert cluster.deployment()["spec"]["replicas"] == 0
+    left = cluster.deployment()["spec"]
+    assert (left["replicas"], left["paused"]) == (0, True)  # unpaused, the controller calls it complete
     assert cluster.deployments.names() == ()
     cluster.deployments.launch(cluster.plan())
     assert cluster.deployments.names() == ("orders",)
+    assert cluster.deployment()["spec"]["paused"] is False
 
 
 def test_what_others_have_called_alike_is_left_alone(cluster):

@@ -67,3 +67,17 @@ def test_the_living_driver_is_the_newest_that_is_not_being_deleted():
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text, amount):
     assert pods.quantity(text) == pytest.approx(amount)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "made", "replaced"),
+    [
+        ([], "10:00:45", False),  # the first comes late where the launch takes long
+        ([{"reason": "DeploymentResumed", "lastUpdateTime": "2026-01-01T10:00:40Z"}], "10:00:45", False),
+        ([{"reason": "NewReplicaSetAvailable", "lastUpdateTime": "2026-01-01T10:00:45Z"}], "10:00:45", False),
+        ([{"reason": "NewReplicaSetAvailable", "lastUpdateTime": "2026-01-01T10:00:45Z"}], "10:00:46", True),
+    ],
+)
+def test_a_pod_is_a_replacement_once_another_of_its_deployment_has_run(conditions, made, replaced):
+    driver = pod({}, creationTimestamp=f"2026-01-01T{made}Z")
+    assert pods.replaced(driver, {"status": {"conditions": conditions}}) is replaced
