@@ -128,7 +128,7 @@ def verify(state: State, seen: Seen) -> Followed:
     state = replace(state, change=change)
     if seen.scale_out != change.to:
         return _lost(state, seen, change)
-    if seen.observation.at_s - change.took_effect_at_s < state.settings.settle_s:
+    if seen.observation.at_s - change.took_effect_at_s < state.settings.settled_after_s:
         return state, ()
     return _judge_health(state, seen, change)
 
@@ -173,7 +173,7 @@ def _expected_rps(state: State, before: int, to: int) -> float | Unknown:
 
 def patience_s(settings: Settings) -> float:
     """How long a change that is in effect may take until the job is seen to be healthy with it."""
-    return max(settings.promise.target_s, 2.0 * settings.settle_s)
+    return max(settings.promise.target_s, 2.0 * settings.settled_after_s)
 
 
 def _judge_health(state: State, seen: Seen, change: Change) -> Followed:

@@ -235,7 +235,8 @@ class Settings:
     take_effect_s: float = (
         180.0  # Daedalus' grace; live executors register in 4-10 s, pods may wait for a node
     )
-    settle_s: float = 60.0  # the first batch after growing ran at a quarter of its speed for 10 s (measured)
+    settle_s: float | None = None
+    """Until batches after a change show what its size can do; default a slow first one and `recovered_after_s`."""
     effective_share: float = 0.1  # of the expected gain: Flink's effectiveness threshold
     quarantine_s: float = 1800.0  # doubled with every repetition, up to a day (judgement)
 
@@ -297,6 +298,11 @@ class Settings:
     @property
     def recovered_after_s(self) -> float:
         return max(HOLD_BATCHES * self.trigger_s, HOLD_S) if self.hold_s is None else self.hold_s
+
+    @property
+    def settled_after_s(self) -> float:
+        # The first batch after growing ran at a quarter of its speed for 10 s (measured).
+        return 10.0 + self.recovered_after_s if self.settle_s is None else self.settle_s
 
     @property
     def longest_recovery_s(self) -> float:

@@ -314,7 +314,7 @@ def _under_way(state: State, seen: Seen) -> tuple[State, Hold | Scale]:
         return state, Hold(
             f"change from {change.before} to {executors(change.to)} asked for {since} is being verified",
             ends="the change verified, or rolled back",
-            patience_s=settings.take_effect_s + settings.settle_s + 3.0 * patience_s(settings),
+            patience_s=settings.take_effect_s + settings.settled_after_s + 3.0 * patience_s(settings),
         )
     failed = f"{executors(change.to)} failed: {change.problem}"
     if change.origin not in ROLLED_BACK:

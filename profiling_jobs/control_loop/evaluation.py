@@ -354,7 +354,7 @@ def learnt_online(
         return online
     if after.recovering is not None or after.change is not None or after.observed_at_s != seen.at_s:
         return online
-    if seen.at_s - after.settled_at_s < after.settings.settle_s or seen.executors_alive != size:
+    if seen.at_s - after.settled_at_s < after.settings.settled_after_s or seen.executors_alive != size:
         return online
     workers = sorted(set(cpu) & set(rates))
     if len(workers) != size or not all(0.0 <= cpu[w] <= MOST_SHARE for w in workers):

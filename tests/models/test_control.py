@@ -296,6 +296,22 @@ def test_growing_waits_for_the_change_before_to_be_seen() -> None:
     assert "cool-down, no scale-out for another" in said[6].reason
 
 
+@pytest.mark.parametrize(("trigger_s", "verified_after_s"), [(1.0, 40.0), (10.0, 50.0), (60.0, 200.0)])
+def test_a_change_is_verified_for_as_long_as_its_batches_need(
+    trigger_s: float, verified_after_s: float
+) -> None:
+    state, found = start(agreed(5, max_step_out=1, trigger_s=trigger_s)), 0.0
+    for k in range(1, 30):
+        size = 4 if k == 1 else 5
+        seen = healthy(10.0 * k, scale_out=size, executors_alive=size, lag_records=2_000.0)
+        state, _ = step(state, seen, 10.0 * k)
+        if state.change is None:
+            found = 10.0 * (k - 1)
+            break
+    assert state.last_good == 5
+    assert found == verified_after_s
+
+
 def test_nothing_is_measured_while_the_job_recovers() -> None:
     """Saturated at full speed for ten minutes, but after a failure."""
     state, _ = ticks(start(agreed(mode="recommend")), healthy(60.0), healthy(120.0, run_id="b"))
