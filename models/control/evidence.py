@@ -253,7 +253,10 @@ def _sort(state: State, seen: Seen) -> Sort | None:
         return None
     if state.recovering is not None or state.change is not None:
         return None
-    if o.at_s - state.settled_at_s < settings.settled_after_s or o.at_s - previous.at_s > settings.longest_gap_s:
+    if (
+        o.at_s - state.settled_at_s < settings.settled_after_s
+        or o.at_s - previous.at_s > settings.longest_gap_s
+    ):
         return None
     if o.executors_alive != seen.scale_out or previous.scale_out != seen.scale_out:
         return None

@@ -236,7 +236,7 @@ class Settings:
         180.0  # Daedalus' grace; live executors register in 4-10 s, pods may wait for a node
     )
     settle_s: float | None = None
-    """Until batches after a change show what its size can do; default a slow first one and `recovered_after_s`."""
+    """Until batches after a change show what its size can do; default a slow one and `recovered_after_s`."""
     effective_share: float = 0.1  # of the expected gain: Flink's effectiveness threshold
     quarantine_s: float = 1800.0  # doubled with every repetition, up to a day (judgement)
 

@@ -35,7 +35,7 @@ ANSWER_S = 30.0  # judgement: the API server itself gives up a request after 60 
 PATIENCE_S = 45.0  # judgement: an API server that is restarted is away for some 30 s
 FIRST_PAUSE_S = 0.5
 BUSY = frozenset({429, 500, 502, 503, 504})
-PASSING = ("because it is being terminated", "exceeded quota")
+PASSING = ("because it is being terminated", "exceeded quota", "status unknown for quota")
 """What the server forbids for now only: nothing is missing in the rights."""
 
 

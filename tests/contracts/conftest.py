@@ -11,6 +11,7 @@ import gc
 import itertools
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ import waiting
 from brokers_outside import KafkaOutside, TwinOutside
 
 from models.errors import HeadroomError, Misconfigured
-from models.ports import Broker, Deployments, Failures, Function, Metrics, Plan
+from models.ports import Broker, Deployments, Failures, Function, Metrics, Plan, Status
 from models.quantities import Unknown
 from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import SimulatedFailures
@@ -104,6 +105,18 @@ class World(ABC):
             return status.executors_alive == status.declared_scale_out and self.behind(name) <= behind
 
         self.until(has_settled)
+
+    def answered(self, name: str) -> Status:
+        """Status of a job that runs, from a driver that answers: a busy one is silent for a moment."""
+        found = self.deployments.status(name)
+
+        def has_answered() -> bool:
+            nonlocal found
+            found = self.deployments.status(name)
+            return not isinstance(found.run_id, Unknown) and not isinstance(found.executors_alive, Unknown)
+
+        self.until(has_answered)
+        return found
 
     def count(self, topic: str) -> int:
         return sum(self.broker.ends([topic]).values())
@@ -205,11 +218,13 @@ class RealWorld(KafkaOutside, World):
         from kafka.errors import KafkaError
 
         due: dict[str, float] = {}
-        turn = itertools.count()
+        turn, last_s = itertools.count(), time.monotonic()
         with KafkaProducer(**self.brokers.client(), retries=1000) as producer:
             while not self._closing.wait(0.1):
+                passed_s = time.monotonic() - last_s
+                last_s += passed_s
                 for topic, rate in list(self._rates.items()):
-                    due[topic] = due.get(topic, 0.0) + 0.1 * rate
+                    due[topic] = due.get(topic, 0.0) + passed_s * rate
                     while due[topic] >= 1.0:
                         due[topic] -= 1.0
                         with suppress(KafkaError):

@@ -24,7 +24,7 @@ def test_a_life(world: Any) -> None:
     assert isinstance(status.run_id, Unknown)
 
     world.settle(name)
-    status = world.deployments.status(name)
+    status = world.answered(name)
     assert (status.state, status.executors_alive, status.declared_scale_out) == ("running", 1, 1)
     first_run = status.run_id
     assert isinstance(first_run, str)
@@ -51,7 +51,7 @@ def test_a_life(world: Any) -> None:
     world.flow(topic, 0.0)
     world.deployments.launch(replace(plan, scale_out=2))
     world.settle(name, behind=0)
-    status = world.deployments.status(name)
+    status = world.answered(name)
     assert status.executors_alive == 2
     assert status.run_id != first_run
     assert world.count(topic) <= world.count(out) <= world.count(topic) + again
@@ -60,10 +60,10 @@ def test_a_life(world: Any) -> None:
 
 class TestLaunching:
     def test_twice_is_unsafe_and_changes_nothing(self, world: Any, settled: str) -> None:
-        run_id = world.deployments.status(settled).run_id
+        run_id = world.answered(settled).run_id
         with pytest.raises(Unsafe, match=rf"{settled} was launched already"):
             world.deployments.launch(world.plan(name=settled, scale_out=1))
-        status = world.deployments.status(settled)
+        status = world.answered(settled)
         assert (status.run_id, status.declared_scale_out) == (run_id, 2)
 
     @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ class TestLaunching:
 
 class TestScaling:
     def test_what_was_asked_for_is_there_when_it_returns(self, world: Any, settled: str) -> None:
-        run_id = world.deployments.status(settled).run_id
+        run_id = world.answered(settled).run_id
         for epoch, before, after in ((11, 2, 4), (12, 4, 1), (13, 1, 2)):
             done = world.deployments.scale(settled, after, epoch=epoch)
             assert (done.path, done.before, done.after) == ("live", before, after)
             assert 0.0 <= done.took_s < 120.0
-            status = world.deployments.status(settled)
+            status = world.answered(settled)
             assert (status.executors_alive, status.declared_scale_out) == (after, after)
             assert status.run_id == run_id
         world.settle(settled)
@@ -151,15 +151,15 @@ class TestScaling:
     def test_by_a_restart_the_query_runs_anew_with_what_was_asked_for_once(
         self, world: Any, settled: str
     ) -> None:
-        run_id = world.deployments.status(settled).run_id
+        run_id = world.answered(settled).run_id
         done = world.deployments.scale(settled, 3, epoch=25, path="restart")
         assert (done.path, done.before, done.after) == ("restart", 2, 3)
-        status = world.deployments.status(settled)
+        status = world.answered(settled)
         assert (status.executors_alive, status.declared_scale_out) == (3, 3)
         assert status.run_id != run_id
         again = world.deployments.scale(settled, 3, epoch=25, path="restart")  # a retry: nothing is stopped
         assert (again.before, again.after) == (3, 3)
-        assert world.deployments.status(settled).run_id == status.run_id
+        assert world.answered(settled).run_id == status.run_id
         assert world.deployments.scale(settled, 2, epoch=26).path == "live"  # and under the query again
         world.settle(settled)
 
@@ -169,6 +169,6 @@ class TestScaling:
     ) -> None:
         with pytest.raises(Misconfigured, match=setting):
             world.deployments.scale(settled, size, epoch=31)
-        status = world.deployments.status(settled)
+        status = world.answered(settled)
         assert (status.declared_scale_out, status.executors_alive) == (2, 2)
         world.deployments.scale(settled, 2, epoch=30)  # nothing was carried out as 31

@@ -212,7 +212,7 @@ def clear(*, dead_only: bool = False) -> None:
         found = json.loads(kubectl("get", "namespaces", f"--selector={SESSION}", "--output=json"))["items"]
         pids = {pid for one in found if not alive(pid := one["metadata"]["labels"][SESSION])}
     for pid in pids:
-        wait = "--wait=false" if dead_only else "--timeout=180s"
+        wait = "--wait=false" if dead_only else "--timeout=600s"
         kubectl("delete", "namespaces,persistentvolumes", f"--selector={SESSION}={pid}", wait)
 
 

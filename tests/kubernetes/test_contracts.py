@@ -17,7 +17,7 @@ import yaml
 from chaos_controller import ChaosController
 from open_broker import OpenBroker
 
-from models.errors import Misconfigured, NoRoom
+from models.errors import Misconfigured, NoRoom, NotReady
 from pipelines.environments.kubernetes import pods
 from pipelines.environments.kubernetes.deployments import KubernetesDeployments
 from pipelines.environments.kubernetes.executors import KubernetesExecutors
@@ -163,7 +163,10 @@ def test_what_the_quota_has_no_room_for_is_not_begun(
 
 def test_spark_s_numbers_of_executors_lead_to_their_pods(world: KubernetesWorld, settled: str) -> None:
     def same() -> bool:
-        _, application = world.deployments.page(settled)
+        try:
+            _, application = world.deployments.page(settled)
+        except NotReady:  # a busy driver is silent for a moment
+            return False
         namespace, found = world.deployments.executor_names(settled, application)
         running = {pods.name(one) for one in world.deployments.executor_pods(settled)}
         numbers = {one.executor.rpartition("/")[2] for one in world._executors.read(settled)}
@@ -253,7 +256,7 @@ def world(
             embedded.start()
             world = KubernetesWorld(owner_api, owner, embedded, settings)
             try:
-                with ChaosController(admin, namespaces.jobs, namespaces.copies):
+                with ChaosController(admin, namespaces.jobs, namespaces.copies, every_s=0.2):
                     yield world
                     world.failures.clear_all()
             finally:

@@ -133,7 +133,7 @@ class Headroom:
 
     def run(self, *words: str, well: bool = True) -> Any:
         """What the command prints."""
-        done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=1000)
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=2000)
         assert not well or done.returncode == 0, f"{words}: {done.stdout[-1500:]}{done.stderr[-3000:]}"
         return json.loads(done.stdout)
 
@@ -143,7 +143,7 @@ class Headroom:
 
     def words_of(self, number: int, *, at: int = 0) -> list[str]:
         _, *words = shlex.split(steps()[number][at])
-        return [{"NAME": JOB, "5m": "10s"}.get(word, word) for word in words]
+        return [{"NAME": JOB}.get(word, word) for word in words]
 
     def said(self, logs: str) -> str:
         """What a command of the page shows of the pod's log, if there is one yet."""
@@ -178,10 +178,10 @@ class Headroom:
         return [one for one in found if one["status"].get("phase") == "Running"]
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    limit = time.monotonic() + PATIENCE_S
+def until(condition: Callable[[], Any], what: str, *, patience_s: float = PATIENCE_S) -> Any:
+    limit = time.monotonic() + patience_s
     while not (found := condition()):
-        assert time.monotonic() < limit, f"{what} did not come within {PATIENCE_S:.0f} s"
+        assert time.monotonic() < limit, f"{what} did not come within {patience_s:.0f} s"
         time.sleep(1.0)
     return found
 
@@ -298,22 +298,24 @@ class TestTheTenSteps:
         until(lambda: len(headroom.pods(copy=JOB, role="executor")) == 2, "two executors")
 
     def test_7_the_input_is_recorded_by_a_pod(self, headroom: Headroom) -> None:
-        (recording,) = headroom.step(7)["recordings"].values()
+        (recording,) = headroom.step(7, "--for", "10s")["recordings"].values()
         assert recording["records"] > 0.5 * 10 * RATE_RPS
 
-    def test_8_two_sizes_are_profiled_at_once(self, headroom: Headroom) -> None:
+    # Its budget bounds two copies at once; where only one has room, it may take twice as long.
+    @pytest.mark.timeout(2400)
+    def test_8_two_sizes_are_profiled_at_once(self, headroom: Headroom, tmp_path: Path) -> None:
         copies: set[frozenset[str]] = set()
-        profile = subprocess.Popen(
-            headroom.command(*headroom.words_of(8)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        while profile.poll() is None:
-            names = {pod["metadata"]["labels"]["headroom.io/copy"] for pod in headroom.pods(role="driver")}
-            copies.add(frozenset(names - {JOB}))
-            time.sleep(2.0)
-        out, said = profile.communicate()
+        with (tmp_path / "out").open("w+") as written, (tmp_path / "said").open("w+") as told:
+            profile = subprocess.Popen(
+                headroom.command(*headroom.words_of(8)), stdout=written, stderr=told, text=True
+            )
+            while profile.poll() is None:
+                names = {
+                    one["metadata"]["labels"]["headroom.io/copy"] for one in headroom.pods(role="driver")
+                }
+                copies.add(frozenset(names - {JOB}))
+                time.sleep(2.0)
+        out, said = (tmp_path / "out").read_text(), (tmp_path / "said").read_text()
         assert max(map(len, copies)) == 2  # at the same time
         click.echo(f"profile: {out}")
         # Two copies at once are much for two processors: what their probes say of a busy machine is not used.
@@ -321,8 +323,11 @@ class TestTheTenSteps:
         assert self.profiled or "no decision can follow" in out, out + said
         assert {pod["metadata"]["labels"]["headroom.io/copy"] for pod in headroom.pods()} == {JOB}
 
+    @pytest.mark.timeout(2400)
     def test_9_an_executor_is_killed_by_chaos_mesh_and_the_copy_recovers(self, headroom: Headroom) -> None:
-        (drill,) = headroom.step(9, "--scale-out", "2", "--rate-rps", "100", well=False)["drills"]
+        drills = headroom.step(9, "--scale-out", "2", "--rate-rps", "100", well=False)["drills"]
+        *repeated, drill = drills  # on a busy machine one may be invalid, and is repeated
+        assert all("invalid" in one for one in repeated)
         click.echo(f"drill: {json.dumps(drill)}")
         assert drill["kind"] == "executor_kill"
         assert drill["recovery_s"] > 0.0
@@ -360,14 +365,23 @@ class TestTheTenSteps:
         # Kafka's sink is at least once: what was at work when an executor went may be written again.
         assert twice <= LIMIT
 
-    def test_an_owner_that_dies_in_a_drill_leaves_nothing_behind(self, headroom: Headroom) -> None:
-        drill = subprocess.Popen(
-            headroom.command("drill", "enrichment", "--scale-out", "1", "--rate-rps", "100"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    @pytest.mark.timeout(2400)
+    def test_an_owner_that_dies_in_a_drill_leaves_nothing_behind(
+        self, headroom: Headroom, tmp_path: Path
+    ) -> None:
         copies = headroom.namespaces.copies
-        until(lambda: headroom.api.list("PodChaos", copies), "the failure")
+        with (tmp_path / "said").open("w+") as said:
+            drill = subprocess.Popen(
+                headroom.command("drill", "enrichment", "--scale-out", "1", "--rate-rps", "100"),
+                stdout=said,
+                stderr=said,
+            )
+
+        def caused() -> Any:
+            assert drill.poll() is None, (tmp_path / "said").read_text()
+            return headroom.api.list("PodChaos", copies)
+
+        until(caused, "the failure", patience_s=1500.0)
         pod = headroom.pod()
         assert pod is not None
         headroom.api.delete("Pod", headroom.namespaces.headroom, "headroom-0", grace_s=0)
@@ -388,15 +402,19 @@ class TestTheTenSteps:
         click.echo(f"status: {json.dumps(status)}")
 
     def test_cleanup_leaves_empty_namespaces(self, headroom: Headroom) -> None:
-        listed = set(headroom.run("cleanup", "--dry-run", "--end-owner")["would_delete"])
         mine = f"--selector={OWNER}"
-        there = {
-            f"{kind} {name.partition('/')[2]} in {namespace}"
-            for namespace in (headroom.namespaces.jobs, headroom.namespaces.copies)
-            for kind in ("Deployment", "Pod", "ConfigMap", "Secret", *chaos.CHAOS_KINDS)
-            for name in kubectl("get", kind, mine, f"--namespace={namespace}", "--output=name").split()
-        }
-        assert listed == there
+
+        def agreed() -> set[str]:
+            there = {
+                f"{kind} {name.partition('/')[2]} in {namespace}"
+                for namespace in (headroom.namespaces.jobs, headroom.namespaces.copies)
+                for kind in ("Deployment", "Pod", "ConfigMap", "Secret", *chaos.CHAOS_KINDS)
+                for name in kubectl("get", kind, mine, f"--namespace={namespace}", "--output=name").split()
+            }
+            listed = set(headroom.run("cleanup", "--dry-run", "--end-owner")["would_delete"])
+            return listed if listed == there else set()  # what the dead owner has left may be going
+
+        listed = until(agreed, "a list of what is there")
         assert any("enrichment-driver" in one for one in listed)
         patch, logs, _ = removing()
         pod = headroom.pod()

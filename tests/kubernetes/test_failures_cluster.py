@@ -120,7 +120,7 @@ def test_a_short_failure_ends_by_itself(place: Place) -> None:
     )
     injection = Injection("abc123", COPY, "pod_failure", "a pod", time.time())
     made = chaos.manifest(injection, target, chaos.Strength(20.0, 256), labels=labels)
-    made["spec"]["duration"] = "4s"
+    made["spec"]["duration"] = "12s"
     place.owner_api.create("PodChaos", made)
     states: list[str] = []
 

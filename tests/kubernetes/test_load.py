@@ -81,13 +81,14 @@ def jobs(namespaces: Namespaces, deployments: KubernetesDeployments, admin: Kube
         found = admin.get("Deployment", namespaces.jobs, f"{name}-driver")
         spec = found["spec"]["template"]["spec"]
         spec["containers"] = [{**spec["containers"][0], **SLEEPS}]
+        spec["terminationGracePeriodSeconds"] = 1  # `sleep` ignores SIGTERM
         admin.patch("Deployment", namespaces.jobs, f"{name}-driver", {"spec": {"template": {"spec": spec}}})
 
     def running() -> bool:
         there = admin.list("Pod", namespaces.jobs)
         return sum(one["status"].get("phase") == "Running" for one in there) >= JOBS
 
-    until(running, timeout_s=600.0)
+    until(running, timeout_s=600.0, every_s=1.0)
     return deployments.names()
 
 

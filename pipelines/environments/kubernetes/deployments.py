@@ -160,22 +160,31 @@ class KubernetesDeployments:
             "restarting" if pods.restarts(driver) or pods.replaced(driver, found) else "starting"
         )
         state, why = pods.explained(driver, lambda: self._events(driver))
+        ended = _last_words(driver)
+        in_vain = (
+            ended is not None and ended.how in ("refused", "threw", "query failed") and not ended.batches
+        )
+        # Kubernetes starts it again all the same: it has failed until a query has started.
+        failed = _still("failed", declared, ended.reason, ours) if ended is not None and in_vain else None
         if state == "waiting":
-            ended = _last_words(driver)
-            if ended is not None and ended.how in ("refused", "threw", "query failed") and not ended.batches:
-                return _still("failed", declared, ended.reason, ours)
+            if failed is not None:
+                return failed
             if ended is not None and ended.how == "finished":
                 return _still("stopped", declared, ended.reason, ours)
             return _still(coming, declared, ended.reason if ended else why, ours)
         try:
             said = self._client(found, driver).status(timeout_s=ANSWER_S)
         except NotReady as error:
-            silent = Unknown(str(error))
             # It listens from its first second to its last: a driver that refuses is not up yet.
             refused = isinstance(error.__cause__, ConnectionRefusedError)
+            if refused and failed is not None:
+                return failed
+            silent = Unknown(str(error))
             return Status(coming if refused else "running", declared, silent, silent, str(error), ours)
         alive = len(said["executors"])
         if not said["queries"]:
+            if failed is not None:
+                return failed
             none = Unknown("no query has started yet")
             return Status(coming, declared, alive, none, self._pending(plan, there), ours)
         reason = self._pending(plan, there) or said["unsettled"] if alive != declared else ""
@@ -282,7 +291,10 @@ class KubernetesDeployments:
         if driver is None:
             raise NotReady(f"{plan.name}: its driver does not run: try again")
         client = self._client(found, driver)
-        client.status(timeout_s=ANSWER_S)  # one that is silent now would be waited for in vain
+        try:
+            client.status()  # one that is silent now would be waited for in vain
+        except NotReady as error:
+            raise NotReady(f"{plan.name}: {error}") from error
         declared = self._declare(found, scale_out, epoch)
         try:
             client.scale(scale_out, timeout_s=self._spark.scale_timeout_s)

@@ -237,7 +237,7 @@ class LocalDeployments:
     def _scale_live(self, record: Record, scale_out: int, epoch: int) -> Literal["live", "restart"]:
         client = self._drivers.client(record)
         try:
-            client.status(timeout_s=ANSWER_S)  # one that is silent now would be waited for in vain
+            client.status()  # one that is silent now would be waited for in vain
         except NotReady as error:
             raise NotReady(f"{record.name}: {error}") from error
         # Declared before it is done: a driver that dies meanwhile comes back with the new size.

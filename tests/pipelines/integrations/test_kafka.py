@@ -118,7 +118,7 @@ def test_no_acknowledged_record_is_lost_when_the_broker_is_killed(
     thread = threading.Thread(target=produce)
     thread.start()
     try:
-        until(lambda: len(acknowledged) >= 2000, timeout_s=60.0)
+        until(lambda: len(acknowledged) >= 2000)
         consumer = KafkaConsumer(**brokers.client(), group_id="headroom.orders", enable_auto_commit=False)
         part = TopicPartition("orders", 0)
         consumer.assign([part])
@@ -128,7 +128,7 @@ def test_no_acknowledged_record_is_lost_when_the_broker_is_killed(
         broker.restart(kill=True)
         assert broker.brokers == brokers  # clients find it again
         # The same producer goes on after the restart.
-        until(lambda: len(acknowledged) >= before + 1000, timeout_s=60.0)
+        until(lambda: len(acknowledged) >= before + 1000)
     finally:
         stop.set()
         thread.join(timeout=120)
@@ -235,7 +235,8 @@ import json, sys
 from kafka import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata, TopicPartition
 asked = json.loads(sys.argv[1])
-admin = KafkaAdminClient(**asked, bootstrap_timeout_ms=3000, request_timeout_ms=3000)
+patience_ms = int(sys.argv[2])
+admin = KafkaAdminClient(**asked, bootstrap_timeout_ms=patience_ms, request_timeout_ms=patience_ms)
 forged = {TopicPartition("forged", 0): OffsetAndMetadata(9, "", -1)}
 moved = admin.alter_group_offsets("headroom.orders", forged)
 print("let in", admin.list_topics(), moved)
@@ -279,11 +280,11 @@ def test_another_user_of_the_machine_is_not_let_in(broker: EmbeddedBroker) -> No
     ]
     with KafkaBroker(broker.brokers) as ours:
         for guess in guesses:
-            done = as_another_user(AS_ANOTHER_USER, json.dumps(guess))
+            done = as_another_user(AS_ANOTHER_USER, json.dumps(guess), "3000")
             assert "let in" not in done.stdout, guess
             assert "KafkaTimeoutError" in done.stderr, done.stderr
             assert ours.committed("headroom.orders", ["forged"]) == {}
-        assert "let in" in as_another_user(AS_ANOTHER_USER, json.dumps(knows)).stdout
+        assert "let in" in as_another_user(AS_ANOTHER_USER, json.dumps(knows), "60000").stdout
         assert ours.committed("headroom.orders", ["forged"]) == {("forged", 0): 9}
 
 
@@ -312,16 +313,16 @@ def test_a_program_that_listens_on_its_port_is_not_told_the_password(
         there = replace(broker.brokers, bootstrap=f"{ports.HOST}:{impostor.getsockname()[1]}")
 
         def ask() -> None:
-            with KafkaBroker(there, patience_s=2.0) as client, suppress(NotReady):
+            with KafkaBroker(there, patience_s=10.0) as client, suppress(NotReady):
                 client.topics()
 
         asking = threading.Thread(target=ask)
         asking.start()
-        impostor.settimeout(10)
+        impostor.settimeout(60)
         connection, _ = impostor.accept()
         with connection:
             heard = answered(connection)
-        asking.join(30)
+        asking.join(60)
     assert b"SCRAM-SHA-512" in heard
     assert b"n=headroom" in heard
     assert password not in heard
