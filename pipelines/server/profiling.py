@@ -82,9 +82,10 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
 
 def _check_decisions_can_follow(context: Context, name: str, state: probing.State) -> None:
     """Raise where no decision can be made after this profile; what was measured is kept."""
-    if not (missing := missing_for_decisions(context.environment.store, name)):
-        return
     job = context.settings.jobs[name]
+    one_size = job.scale_out_min == job.scale_out_max
+    if not (missing := missing_for_decisions(context.environment.store, name, one_size=one_size)):
+        return
     invalid = [result.reason for result in state.results if not result.valid]
     if invalid:
         missing += f"; the last of {counted(len(invalid), 'invalid probe')}: {invalid[-1]}"

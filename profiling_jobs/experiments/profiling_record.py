@@ -19,12 +19,13 @@ from typing import Any
 from models import codec, probing
 from models.ports import Clock, Store
 from models.probing import Result, Settings, State
-from models.quantities import Measurement, Unknown
+from models.quantities import Measurement, Unknown, executors
 
 from ..telemetry import batch_costs
 
 DOCUMENT = "profiling"
 KEPT_BATCHES = 400  # judgement: of each scale-out, for its overhead
+FEWEST_SIZES = 2  # one does not show how capacity rises
 KEPT_ASIDE = 4  # judgement: interrupted searches that are still worth going on with
 _KEY = re.compile(r"profile-(?P<session>\d+)-(?P<number>\d+)(/(?P<point>.*))?")
 
@@ -134,13 +135,17 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
     return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))
 
 
-def missing_for_decisions(store: Store, job: str) -> str:
-    """What decisions need and is not known; empty where nothing is missing."""
+def missing_for_decisions(store: Store, job: str, *, one_size: bool) -> str:
+    """What decisions need and is not known; empty where nothing is missing. `one_size`: no choice of sizes."""
     found = measured(store, job)
     if isinstance(found, Unknown) or not found:
         return "no probe was valid"
-    if all(one.sustained for one in found):
+    saturated = {one.scale_out for one in found if not one.sustained}
+    if not saturated:
         return "the job kept up with every rate that was offered, so that its capacity is unknown"
+    if len(saturated) < FEWEST_SIZES and not one_size:
+        only = executors(saturated.pop())
+        return f"its capacity is known with {only} only, and {FEWEST_SIZES} sizes show how it rises"
     costs = overheads_s(store, job)
     return f"the cost of a batch is unknown: {costs.reason}" if isinstance(costs, Unknown) else ""
 

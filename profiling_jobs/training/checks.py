@@ -33,6 +33,7 @@ from models.series import Grid
 from models.workload import Forecaster
 
 from ..experiments import drill_prediction
+from ..experiments.profiling_record import FEWEST_SIZES
 from ..telemetry.batch_costs import EngineInputs
 from .champions import Document, rebuilt
 from .fitting import FEWEST_OF_A_KIND
@@ -55,7 +56,6 @@ NAIVE_SHARE = 1.25  # judgement: four horizons distinguish no less
 NAIVE_SLACK = 0.01  # of the mean rate; judgement: smaller errors decide nothing
 COVERAGE_ERRORS = 2.0  # standard errors of as many values as there were horizons: steps hang together
 DOWNTIME_ERROR = 1.0  # judgement: a factor of two; downtimes of one kind differ by that (models.downtime)
-FEWEST_SIZES = 2  # one does not show how capacity rises
 GOOD_SIZES = 4  # from there on a form can be named (models.capacity.profiled)
 GOOD_LATENCIES = 8  # judgement: four of each kind
 ENOUGH_ABNORMAL = 4

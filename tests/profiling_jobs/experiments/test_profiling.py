@@ -24,7 +24,7 @@ from profiling_jobs.experiments.copies import DOCUMENT as COPIES
 from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.experiments.probe import ProbeRun, Readings, Rules
 from profiling_jobs.experiments.profiling import Profiling
-from profiling_jobs.experiments.profiling_record import measured, overheads_s
+from profiling_jobs.experiments.profiling_record import measured, missing_for_decisions, overheads_s
 from profiling_jobs.telemetry import batch_costs
 from profiling_jobs.telemetry.spark_page import StageTime, guesses
 
@@ -502,6 +502,13 @@ class TestProfiling:
         first = world.profile().run()
         world.profile(scale_outs=(4,), budget_executor_seconds=400.0, first_rate_rps=100.0).run()
         assert searched(world) == probing.measurements(first)
+
+    def test_a_single_saturated_size_is_enough_only_where_there_is_no_choice(self):
+        world = World()
+        world.profile(scale_outs=(1,)).run()
+        said = missing_for_decisions(world.store, "enrichment", one_size=False)
+        assert said == "its capacity is known with 1 executor only, and 2 sizes show how it rises"
+        assert missing_for_decisions(world.store, "enrichment", one_size=True) == ""
 
     def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
         world = World()
