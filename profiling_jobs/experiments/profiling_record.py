@@ -136,7 +136,7 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
 
 
 def missing_for_decisions(store: Store, job: str, *, one_size: bool) -> str:
-    """What decisions need and is not known; empty where nothing is missing. `one_size`: no choice of sizes."""
+    """What decisions need and is not known; empty where nothing is missing. `one_size`: no choice."""
     found = measured(store, job)
     if isinstance(found, Unknown) or not found:
         return "no probe was valid"
