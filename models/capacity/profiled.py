@@ -354,6 +354,8 @@ class CapacityModel:
     """Whether one of the forms passes the test of lack of fit."""
     _doubted: bool = field(default=False, repr=False, compare=False)
     _open_above: bool = field(default=False, repr=False, compare=False)
+    cautious: bool = False
+    """Whether it answers with the highest rate that was sustained where nothing better is known."""
     _answers: dict[float, Interval | Unknown] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -363,8 +365,13 @@ class CapacityModel:
         forms: Iterable[str] | None = None,
         *,
         tasks: int | None = None,
+        cautious: bool = False,
     ) -> Self:
-        """Fit to measurements. `tasks`: Kafka or state partitions, where capacity moves in waves."""
+        """Fit to measurements. `tasks`: Kafka or state partitions, where capacity moves in waves.
+
+        `cautious`: a rate that was sustained stands for the capacity where nothing better is known. It is a
+        lower bound: no size seems to do more than was seen. For jobs that carry far more than their load.
+        """
         chosen = _chosen(forms)
         tasks = None if tasks is None else whole("tasks", tasks)
         measurements = checked(measurements)
@@ -372,7 +379,8 @@ class CapacityModel:
         if len(evidence.sizes) < 2:
             none = Unknown("a form shows only over several sizes at which the job was saturated")
             unfitted = {f: Candidate(f, none, none, 0.0, evidence, tasks, None) for f in chosen}
-            return cls(UNDETERMINED, MappingProxyType(unfitted), measurements, tasks, evidence, ())
+            among = MappingProxyType(unfitted)
+            return cls(UNDETERMINED, among, measurements, tasks, evidence, (), cautious=cautious)
         choice = choose(chosen, evidence)
         candidates = {
             f: Candidate(
@@ -390,6 +398,7 @@ class CapacityModel:
             choice.fits,
             choice.doubted,
             choice.open_above,
+            cautious,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -408,7 +417,13 @@ class CapacityModel:
         wanted = {s: effective_slots(s, self.tasks) for s in given if isinstance(s, int)}
         new = sorted({x for x in wanted.values() if x not in self._answers})
         if new:
-            self._answers.update(zip(new, self._answered(np.array(new)), strict=True))
+            found = self._answered(np.array(new))
+            if self.cautious:
+                found = [
+                    self._bound(x, one) if isinstance(one, Unknown) else one
+                    for x, one in zip(new, found, strict=True)
+                ]
+            self._answers.update(zip(new, found, strict=True))
         return tuple(s if isinstance(s, Unknown) else self._answers[wanted[s]] for s in given)
 
     def _answered(self, slots: Array) -> list[Interval | Unknown]:
@@ -528,6 +543,15 @@ class CapacityModel:
             high = np.where(slots >= x, np.maximum(high, y + half), high)
         return low, high
 
+    def _bound(self, slots: float, otherwise: Unknown) -> Interval | Unknown:
+        """The highest rate that was sustained with so many slots or fewer."""
+        evidence = self._evidence
+        smaller = evidence.bound_logs[evidence.bound_sizes <= slots]
+        if not smaller.size:
+            return otherwise
+        rate = math.exp(float(smaller.max()))
+        return Interval(rate, rate, rate, CONFIDENCE)
+
     def _at_one_size(self, slots: float) -> Interval | Unknown:
         evidence = self._evidence
         size, rate = float(evidence.sizes[0]), float(evidence.log_rates[0])
@@ -564,6 +588,7 @@ class CapacityModel:
             "forms": list(self.candidates),
             "tasks": self.tasks,
             "form": self.form,
+            "cautious": self.cautious,
             "measurements": codec.to_json(self.measurements),
         }
 
@@ -578,6 +603,7 @@ class CapacityModel:
             codec.from_json(tuple[Measurement, ...], data["measurements"], name="measurements"),
             data["forms"],
             tasks=data["tasks"],
+            cautious=data.get("cautious", False),
         )
 
 

@@ -232,7 +232,7 @@ def _why_closed(state: State) -> str:
     given_up = [s for s in settings.scale_outs if state.given_up(s)]
     text = f"every scale-out is known within {settings.bracket:.0%}, or was probed as often as allowed"
     if state.source_limit_rps < math.inf:
-        text += f", or sustains the {state.source_limit_rps:,.0f} records/s the source can offer"
+        text += f", or sustains the {state.source_limit_rps:,.0f} records/s that are offered at most"
     if given_up:
         text += f"; given up: {', '.join(map(str, given_up))}"
     return text

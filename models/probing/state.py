@@ -76,6 +76,8 @@ class Settings:
     """Partitions, where they bound what an executor can do: capacity is then a staircase in the scale-out."""
     parallel: int | None = None
     """Probes at once; by default one for `adaptive`, all that are in the step for `stepped`."""
+    most_rps: float = math.inf
+    """The highest rate worth asking."""
     executors_at_once: int | None = None
     """Executors the probes that run at once may hold together."""
     noise: float = NOISE
@@ -97,6 +99,8 @@ class Settings:
         if self.strategy not in STRATEGIES:
             raise Misuse("strategy", f"must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
         number("warm_up_s", self.warm_up_s, at_least=0.0)
+        if self.most_rps != math.inf:
+            number("most_rps", self.most_rps, above=0.0)
         for name in ("probe_s", "noise", "bracket"):
             number(name, getattr(self, name), above=0.0)
         for name in ("first_rate_rps", "increment_rps", "budget_executor_seconds"):
@@ -336,8 +340,8 @@ class State:
 
     @cached_property
     def source_limit_rps(self) -> float:
-        """The highest rate worth asking, learnt from a source that fell short twice alike; else inf."""
-        limit = math.inf
+        """The highest rate worth asking, also learnt from a source that fell short twice alike."""
+        limit = self.settings.most_rps
         reached = max((r.rate_rps for r in self.results if r.valid), default=0.0)
         for size in self.settings.scale_outs:
             short = [

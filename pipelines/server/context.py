@@ -16,7 +16,10 @@ from models.ports import Metrics
 from models.quantities import Unknown
 from profiling_jobs.control_loop.context import InCharge, Loop
 from profiling_jobs.experiments.copies import ExperimentContext, wait_until_caught_up
+from profiling_jobs.experiments.probe import Rules
+from profiling_jobs.experiments.profiling_record import worth_asking_rps
 from profiling_jobs.telemetry.timeline import Sampler
+from profiling_jobs.training import workload_history
 from profiling_jobs.training.champions import KINDS, Champions, path_of
 
 from ..environments import batch_tasks
@@ -160,6 +163,13 @@ class Context:
             patience_s=CATCH_UP_TARGETS * job.recovery_target_s,
             say=order.say,
         )
+
+    def rules(self, name: str, *, at_least_rps: float = 0.0) -> Rules:
+        """The rules of a probe of this job. `at_least_rps`: a rate that is asked for whatever its load."""
+        job = self.settings.jobs[name]
+        worth_rps = worth_asking_rps(workload_history.peak_rps(self.environment.store, name))
+        most_rps = max(worth_rps, at_least_rps, 2.0 * (job.profile_guess_rps or 0.0))
+        return replace(job_plans.rules(job), most_rps=math.inf if job.strategy == "stepped" else most_rps)
 
     def around_until_blackout(self, order: Order) -> ExperimentContext:
         """The same; `Interrupted` where a blackout window begins, unless the order was given within one."""

@@ -22,7 +22,7 @@ from profiling_jobs.experiments.drilling import Drilling
 from profiling_jobs.orders import Drill
 from profiling_jobs.telemetry.batch_costs import EngineInputs
 from profiling_jobs.telemetry.timeline import Watch
-from profiling_jobs.training import training_data
+from profiling_jobs.training import training_data, workload_history
 from profiling_jobs.training.champions import Champions
 
 from ..environments import batch_tasks
@@ -54,7 +54,8 @@ def _known_models(context: Context, order: Order) -> Models | None:
         if isinstance(found, Unknown) or isinstance(overheads, Unknown) or not found:
             return None
         tasks = batch_tasks.if_known(batch_tasks.known(store, name))
-        capacity = CapacityModel.fit(found, tasks=tasks)
+        plenty = profiling_record.is_plenty(found, workload_history.peak_rps(store, name))
+        capacity = CapacityModel.fit(found, tasks=tasks, cautious=plenty)
         engine = EngineInputs(overheads, limit, job.trigger_s)
         downtime = Unknown("there is no champion")
     if isinstance(engine, Unknown):
@@ -160,7 +161,7 @@ def _on_copy(
         failures=environment.failures,
         may_cause=lambda kind: _check_again(context, kind),
         partitions=environment.partitions(template, job),
-        rules=job_plans.rules(job),
+        rules=context.rules(name, at_least_rps=max(map(max, rates.values()))),
         settings=job_plans.drill_settings(job, context.settings.spark),
         batch_began_s=environment.batch_began_s,
         say=lambda line: order.say(line, share=len(series.outcomes) / len(plan.cells)),

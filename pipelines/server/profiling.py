@@ -14,6 +14,7 @@ from profiling_jobs.experiments.probe import ProbeRun, finish
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import missing_for_decisions, point
 from profiling_jobs.orders import Probe, Profile
+from profiling_jobs.training import workload_history
 
 from ..environments import batch_tasks
 from ..settings import job_plans
@@ -29,7 +30,8 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
     partitions = environment.partitions(template, job)
     tasks = batch_tasks.if_known(batch_tasks.learnt(environment, name, job, partitions))
     slots = _counted_slots(context)
-    search = job_plans.search(name, job, slots, tasks=tasks)
+    rules = context.rules(name)
+    search = replace(job_plans.search(name, job, slots, tasks=tasks), most_rps=rules.most_rps)
     try:
         if details.scale_outs:
             search = replace(search, scale_outs=tuple(details.scale_outs))
@@ -54,7 +56,7 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
         search,
         context.around_until_blackout(order),
         partitions=partitions,
-        rules=job_plans.rules(job),
+        rules=rules,
         progress=progress,
     )
     ended = ""
@@ -83,8 +85,9 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
 def _check_decisions_can_follow(context: Context, name: str, state: probing.State) -> None:
     """Raise where no decision can be made after this profile; what was measured is kept."""
     job = context.settings.jobs[name]
-    one_size = job.scale_out_min == job.scale_out_max
-    if not (missing := missing_for_decisions(context.environment.store, name, one_size=one_size)):
+    store, one_size = context.environment.store, job.scale_out_min == job.scale_out_max
+    peak_rps = workload_history.peak_rps(store, name)
+    if not (missing := missing_for_decisions(store, name, one_size=one_size, peak_rps=peak_rps)):
         return
     invalid = [result.reason for result in state.results if not result.valid]
     if invalid:
@@ -151,7 +154,7 @@ def probe(context: Context, order: Order, details: Probe) -> Found:
             raise NotReady(f"an earlier run has left something behind that would not go: {problems[0]}")
         order.say(f"{executors(size)} at {rate:,.0f} records/s")
         copy = copies.launch(size)
-        run = ProbeRun(probe, copy, clock=around.clock, rules=job_plans.rules(job))
+        run = ProbeRun(probe, copy, clock=around.clock, rules=context.rules(name, at_least_rps=rate))
 
         def look() -> None:
             took = around.clock.now_s() - began_s

@@ -174,6 +174,8 @@ class Rules:
     trigger_s: float = 0.0
     limit_records: int | None = None
     """`max_offsets_per_trigger`."""
+    most_rps: float = math.inf
+    """The highest rate worth asking: what a job can do beyond it is not measured."""
 
     def __post_init__(self) -> None:
         number("Rules.longest_window_s", self.longest_window_s, at_least=0.0)
@@ -252,7 +254,7 @@ class ProbeRun:
             if self._fresh or self._latency or self.probe.rate_rps < SURELY * shown_rps:
                 yield from self._settle()
                 for share in LIGHT_SHARES if self._latency else ():
-                    yield from self._light(share * shown_rps)
+                    yield from self._light(share * min(shown_rps, self._rules.most_rps))
                 yield from self._lead_in()
             else:
                 yield from self._at_rate()
@@ -356,7 +358,8 @@ class ProbeRun:
         full = min(
             FULL_S * rate, math.inf if self._rules.limit_records is None else self._rules.limit_records
         )
-        self._command(2.0 * max(rate, self._readings.speed_rps(self._clock.now_s())))
+        twice = 2.0 * max(rate, self._readings.speed_rps(self._clock.now_s()))
+        self._command(min(twice, max(rate, self._rules.most_rps)))
         while self._readings.lag() < full and self._clock.now_s() - began_s < PREFILL_S:
             yield from self._pass()
         from_s = self._command(rate)
@@ -481,6 +484,7 @@ class ProbeRun:
             wanted = max(1.0, (0.5 if lag < 2.0 * full else LOW_SHARE) * speed)
         else:
             return
+        wanted = min(wanted, self._rules.most_rps)
         if self._commanded is None or not 0.8 <= wanted / self._commanded <= 1.25:
             self._command(wanted)
 

@@ -11,6 +11,7 @@ size is
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ from ..telemetry import batch_costs
 DOCUMENT = "profiling"
 KEPT_BATCHES = 400  # judgement: of each scale-out, for its overhead
 FEWEST_SIZES = 2  # one does not show how capacity rises
+WORTH = 50.0  # times the highest load: there a catch-up takes 2 % of the downtime, whatever the capacity
+LEAST_RPS = 10_000.0  # judgement: any source offers as much, and loads grow
+PLENTY = 10.0  # times the highest load: a catch-up takes a ninth of the downtime at most
 KEPT_ASIDE = 4  # judgement: interrupted searches that are still worth going on with
 _KEY = re.compile(r"profile-(?P<session>\d+)-(?P<number>\d+)(/(?P<point>.*))?")
 
@@ -135,15 +139,34 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
     return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))
 
 
-def missing_for_decisions(store: Store, job: str, *, one_size: bool) -> str:
+def worth_asking_rps(peak_rps: float | Unknown) -> float:
+    """The highest rate that copies of a job with this load are offered, in powers of two of the least one.
+
+    A search that was interrupted goes on only with the same settings, and a load is never twice the same.
+    """
+    if isinstance(peak_rps, Unknown):
+        return math.inf
+    return LEAST_RPS * 2.0 ** math.ceil(math.log2(max(1.0, WORTH * peak_rps / LEAST_RPS)))
+
+
+def is_plenty(measurements: Iterable[Measurement], peak_rps: float | Unknown) -> bool:
+    """Whether a copy has kept up with so much that decisions need no upper end of the capacity."""
+    if isinstance(peak_rps, Unknown):
+        return False
+    profiled = [one for one in measurements if one.origin == "profile" and one.sustained]
+    return any(one.throughput_rps >= PLENTY * peak_rps for one in profiled)
+
+
+def missing_for_decisions(store: Store, job: str, *, one_size: bool, peak_rps: float | Unknown) -> str:
     """What decisions need and is not known; empty where nothing is missing. `one_size`: no choice."""
     found = measured(store, job)
     if isinstance(found, Unknown) or not found:
         return "no probe was valid"
     saturated = {one.scale_out for one in found if not one.sustained}
-    if not saturated:
+    plenty = is_plenty(found, peak_rps)
+    if not saturated and not plenty:
         return "the job kept up with every rate that was offered, so that its capacity is unknown"
-    if len(saturated) < FEWEST_SIZES and not one_size:
+    if len(saturated) < FEWEST_SIZES and not one_size and not plenty:
         only = executors(saturated.pop())
         return f"its capacity is known with {only} only, and {FEWEST_SIZES} sizes show how it rises"
     costs = overheads_s(store, job)

@@ -34,6 +34,7 @@ from models.workload import Forecaster, fit_forecast
 from models.workload.fitting import naive_forecaster
 
 from ..control_loop.forecasting import FEWEST_RATES, forecast_step_s
+from ..experiments.profiling_record import is_plenty
 from ..telemetry.batch_costs import EngineInputs
 from .champions import document, training
 from .training_data import Measured
@@ -188,33 +189,44 @@ def fit_workload(arrivals: Grid | Unknown, *, horizon_s: float, seed: int = 0) -
     return document("workload", forecaster, trained_on=data, figures=figures)
 
 
+NO_PEAK = Unknown("no load is known")
+
+
 def fit_capacity(
-    data: Measured, *, limit_records: float = math.inf, trigger_s: float = 0.0, tasks: int | None = None
+    data: Measured,
+    *,
+    limit_records: float = math.inf,
+    trigger_s: float = 0.0,
+    tasks: int | None = None,
+    peak_rps: float | Unknown = NO_PEAK,
 ) -> dict[str, Any] | Unknown:
-    """The rate that each scale-out sustains; live measurements that contradict the profile are left out."""
+    """The rate that each scale-out sustains; live measurements that contradict the profile are left out.
+
+    `peak_rps`: of the load. What far exceeds it counts as capacity although the job kept up.
+    """
     if not data.measurements:
         return Unknown("nothing was measured yet: profile the job")
     measurements, contradicting = data.measurements, data.contradicting
     try:
-        model = CapacityModel.fit(measurements, tasks=tasks)
+        cautious = is_plenty(measurements, peak_rps)
+        model = CapacityModel.fit(measurements, tasks=tasks, cautious=cautious)
     except Misuse as wrong:
         profile = tuple(m for m in measurements if m.origin == "profile")
         try:
-            model = CapacityModel.fit(profile, tasks=tasks)
+            model = CapacityModel.fit(profile, tasks=tasks, cautious=cautious)
         except Misuse:
             return Unknown(f"the measurements contradict each other: {wrong.problem}")
         contradicting += len(measurements) - len(profile)
         measurements = profile
-    sizes = model.saturated_at
-    if not sizes:
-        found = model.predict(measurements[0].scale_out)
-        return found if isinstance(found, Unknown) else Unknown("the job was never saturated")
+    sizes = model.saturated_at or tuple(sorted({one.scale_out for one in measurements if one.sustained}))
+    if isinstance(found := model.predict(sizes[-1]), Unknown) and not model.saturated_at:
+        return found
     figures: dict[str, Any] = {
         "measurements": len(measurements),
         "live_measurements": sum(m.origin == "live" for m in measurements),
         "left_out_in_recovery": data.in_recovery,
         "left_out_contradicting": contradicting,
-        "saturated_sizes": len(sizes),
+        "saturated_sizes": len(model.saturated_at),
         "executor_seconds": sum(m.executor_seconds for m in measurements),
     }
     if data.slower is not None:

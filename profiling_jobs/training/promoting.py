@@ -124,7 +124,11 @@ def _fitted(kind: str, purpose: Purpose, store: Store, before: Champions) -> Doc
     if kind == "latency":
         return fitting.fit_latency(data, capacity=before.capacity)
     return fitting.fit_capacity(
-        data, limit_records=purpose.limit_records, trigger_s=purpose.trigger_s, tasks=purpose.tasks
+        data,
+        limit_records=purpose.limit_records,
+        trigger_s=purpose.trigger_s,
+        tasks=purpose.tasks,
+        peak_rps=workload_history.peak_rps(store, job),
     )
 
 

@@ -87,6 +87,12 @@ def history(store: Store, job: str) -> Grid | Unknown:
     return kept
 
 
+def peak_rps(store: Store, job: str) -> float | Unknown:
+    """The highest rate of arrivals that is known."""
+    found = history(store, job)
+    return found if isinstance(found, Unknown) else float(np.nanmax(found.values))
+
+
 def _kept(store: Store, job: str) -> tuple[Grid | None, float]:
     """The grid, and the end of its recorded part."""
     data = store.document(job, DOCUMENT)

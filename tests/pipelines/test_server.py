@@ -34,6 +34,7 @@ from pipelines.server import client, drills, recording
 from pipelines.server.client import Client, Listener
 from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading, time_windows
+from profiling_jobs.experiments import profiling_record
 from profiling_jobs.experiments.drill import Outcome
 from profiling_jobs.orders import ServerBusy, run_order, wait_for
 from profiling_jobs.recording import recorder
@@ -358,25 +359,41 @@ class TestWhatDecisionsNeed:
     @pytest.fixture
     def opened(self, tmp_path):
         @contextmanager
-        def with_job(**changed):
+        def with_job(rate_rps=700.0, **changed):
             with opened(tmp_path, toml_with(**changed)) as service:
-                service.launched()
+                service.launched(rate_rps)
                 yield service
 
         return with_job
 
     def test_a_job_with_a_trigger_interval_gets_from_its_profile_to_a_decision(self, opened):
         with opened(trigger_s=1.0, event_time="kafka-timestamp", longest_window_s=10.0) as service:
-            run_order(service.server, "record", "orders", seconds=400.0)
-            run_order(service.server, "profile", "orders")
-            settings, store = service.here.context.settings, service.environment.store
-            modelling = Modelling(settings, service.folder, MemoryRegistry())
-            room, purpose = modelling.context(store), modelling.purpose("orders", store)
-            for kind in ("capacity", "workload", "recovery"):
-                assert refit(kind, purpose, room).promoted
-            service.passes(61.0)
-            found = service.server.evaluate("orders")
+            found = self._decided(service)
         assert isinstance(found["decision"]["scale_out"], int), found["decision"]["reason"]
+
+    def test_a_job_that_no_source_can_saturate_gets_a_decision_too(self, opened, monkeypatch):
+        """It keeps up with many times its load: how much it could do beyond is not asked."""
+        monkeypatch.setattr(profiling_record, "LEAST_RPS", 200.0)
+        with opened(rate_rps=4.0, profile_guess_rps=200.0) as service:
+            found = self._decided(service)
+            capacity = service.environment.store.measurements("orders")
+            drilled = run_order(service.server, "drill", "orders", repeats=1)["drills"]
+        assert all(one.sustained for _, _, one in capacity if one.origin == "profile")
+        assert found["decision"]["smallest"] == 1, found["decision"]["reason"]
+        assert [one["kind"] for one in drilled] == ["executor_kill", "driver_kill"]
+        assert all(one["recovery_s"] < 120.0 for one in drilled)
+
+    def _decided(self, service):
+        """The evaluation after a recording, a profile and the models of it."""
+        run_order(service.server, "record", "orders", seconds=400.0)
+        run_order(service.server, "profile", "orders")
+        settings, store = service.here.context.settings, service.environment.store
+        modelling = Modelling(settings, service.folder, MemoryRegistry())
+        room, purpose = modelling.context(store), modelling.purpose("orders", store)
+        for kind in ("capacity", "workload", "recovery"):
+            assert refit(kind, purpose, room).promoted
+        service.passes(61.0)
+        return service.server.evaluate("orders")
 
     def test_a_profile_after_which_none_can_be_made_is_no_success(self, opened, monkeypatch):
         monkeypatch.setattr(batch_costs, "FEWEST", 10_000)

@@ -24,7 +24,12 @@ from profiling_jobs.experiments.copies import DOCUMENT as COPIES
 from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.experiments.probe import ProbeRun, Readings, Rules
 from profiling_jobs.experiments.profiling import Profiling
-from profiling_jobs.experiments.profiling_record import measured, missing_for_decisions, overheads_s
+from profiling_jobs.experiments.profiling_record import (
+    is_plenty,
+    measured,
+    missing_for_decisions,
+    overheads_s,
+)
 from profiling_jobs.telemetry import batch_costs
 from profiling_jobs.telemetry.spark_page import StageTime, guesses
 
@@ -506,9 +511,31 @@ class TestProfiling:
     def test_a_single_saturated_size_is_enough_only_where_there_is_no_choice(self):
         world = World()
         world.profile(scale_outs=(1,)).run()
-        said = missing_for_decisions(world.store, "enrichment", one_size=False)
+        load_rps = 0.5 * truth(1)
+        said = missing_for_decisions(world.store, "enrichment", one_size=False, peak_rps=load_rps)
         assert said == "its capacity is known with 1 executor only, and 2 sizes show how it rises"
-        assert missing_for_decisions(world.store, "enrichment", one_size=True) == ""
+        assert missing_for_decisions(world.store, "enrichment", one_size=True, peak_rps=load_rps) == ""
+
+    def test_a_job_that_keeps_up_with_many_times_its_load_is_not_asked_for_more(self):
+        asked = []
+
+        class Source(SimulatedSource):
+            def set_rate(self, rate_rps):
+                asked.append(rate_rps)
+                return super().set_rate(rate_rps)
+
+        world = World(source=Source)
+        most_rps = 0.5 * truth(1)
+        rules = Rules(limit_records=LIMIT, most_rps=most_rps)
+        state = world.profile(most_rps=most_rps, rules=rules).run()
+        assert [(one.probe.scale_out, one.verdict) for one in state.results] == [(1, "sustained")]
+        assert max(asked) <= most_rps
+        found, load_rps = measured(world.store, "enrichment"), most_rps / 50.0
+        assert is_plenty(found, load_rps)
+        assert not is_plenty(found, most_rps / 2.0)
+        for peak_rps, missing in ((load_rps, False), (most_rps / 2.0, True), (Unknown("no load"), True)):
+            said = missing_for_decisions(world.store, "enrichment", one_size=False, peak_rps=peak_rps)
+            assert bool(said) is missing, said
 
     def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
         world = World()
