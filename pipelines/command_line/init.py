@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,14 @@ from . import options
 NAME = re.compile(r"[^a-z0-9]+")
 READ = re.compile(r"""["']subscribe["']\s*[,=]\s*["']([^"'{}$]+)["']""")
 WRITTEN = re.compile(r"""["']topic["']\s*[,=]\s*["']([^"'{}$]+)["']""")
+OPTION = re.compile(r"--[a-z][a-z0-9_-]*")
+MEANINGS = {
+    "checkpoint": ("checkpoint",),
+    "brokers": ("broker", "bootstrap", "server", "kafka"),
+    "output": ("out", "sink", "target", "dest", "write"),
+    "input": ("in", "source", "topic", "from", "read"),
+}
+"""What an option of a script gets, by words that its name begins with; the first that fits."""
 TEMPLATE = """\
 # Written by `headroom init`. Every key: docs/configuration.md. `headroom check` reads this file.
 
@@ -101,16 +110,22 @@ def command(
     spelt = triggers.spelt_in(text)
     missing = [] if read else ["inputs"]
     window_s, column = triggers.longest_window(text) or (60.0, "")
+    wanted = _options(text)
+    if "output" in wanted.values() and not written:
+        written, missing = (f"{FILL_IN}-OUT",), [*missing, "outputs"]
+    places = {
+        "input": iter(_arguments("input", read or (FILL_IN,))),
+        "output": iter(_arguments("output", written)),
+    }
+    values = {option: next(places[kind], "") if kind in places else kind for option, kind in wanted.items()}
     arguments = [
-        *_arguments("input", read or (FILL_IN,)),
-        *_arguments("output", written),
-        "checkpoint",
-        "brokers",
-    ]
+        word for option, value in values.items() for word in (option, f"{{{value}}}" if value else FILL_IN)
+    ] or [f"{{{one}}}" for one in (*places["input"], *places["output"], "checkpoint", "brokers")]
+    missing += [option for option, value in values.items() if not value]
     found = TEMPLATE.format(
         job=name,
         script=json.dumps(str(script)),
-        args=", ".join(f'"{{{one}}}"' for one in arguments),
+        args=", ".join(f'"{one}"' for one in arguments),
         inputs=_table("events", read or (FILL_IN,)),
         input_note="" if read else "           # the topic that it reads",
         outputs=_table("results", written),
@@ -138,7 +153,7 @@ def command(
             f"--launch {name}`"
         )
         if missing:
-            click.echo(f"the script does not spell out the topic that it reads: fill it in at {FILL_IN}")
+            click.echo(f"the script does not spell out {', '.join(missing)}: fill in what is {FILL_IN}")
     options.answer_no(missing)
 
 
@@ -146,6 +161,33 @@ def _topics(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(topic.strip() for found in pattern.findall(text) for topic in found.split(","))
     )
+
+
+def _options(program: str) -> dict[str, str]:
+    """The options that a script asks for -> what each is to be given; empty for what is not understood.
+
+    Those of `add_argument` that have a default are left alone.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(program)))
+    except (SyntaxError, ValueError):
+        return {}
+    calls = [one for one in nodes if isinstance(one, ast.Call)]
+    optional = [one for one in calls if {word.arg for word in one.keywords} & {"default", "action"}]
+    left_alone = {id(argument) for one in optional for argument in one.args}
+    found = {
+        node.value: (node.lineno, node.col_offset)
+        for node in reversed(nodes)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_alone
+        if OPTION.fullmatch(node.value)
+    }
+    return {option: _meaning(option) for option in sorted(found, key=found.__getitem__)}
+
+
+def _meaning(option: str) -> str:
+    words = re.split("[-_]", option.strip("-"))
+    fits = (kind for kind, names in MEANINGS.items() if any(word.startswith(names) for word in words))
+    return next(fits, "")
 
 
 def _table(only: str, topics: tuple[str, ...]) -> str:

@@ -110,6 +110,25 @@ class TestInit:
         assert checked.exit_code == 1
         assert "job.my-job.inputs.events: is not filled in" in checked.output
 
+    def test_the_options_of_the_script_get_what_their_names_say(self, project):
+        (project / "clicks.py").write_text(
+            "for name in ('--in', '--out', '--checkpoint', '--bootstrap-servers', '--region'):\n"
+            "    parser.add_argument(name, required=True)\n"
+            "parser.add_argument('--verbose', action='store_true')\n"
+        )
+        (project / "headroom.toml").unlink()
+        result = headroom("init", "clicks.py")
+        assert result.exit_code == 1
+        assert "does not spell out inputs, outputs, --region" in " ".join(result.output.split())
+        job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
+        assert " ".join(job.args) == (
+            "--in {input_topic} --out {output_topic} --checkpoint {checkpoint} --bootstrap-servers {brokers} "
+            "--region FILL-IN"
+        )
+        told = headroom("check").output
+        for key in ("inputs.events", "outputs.results", "args"):
+            assert f"job.clicks.{key}: " in told
+
     @pytest.mark.parametrize(
         ("window", "length_s", "event_time"),
         [
