@@ -140,13 +140,13 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
 
 
 def worth_asking_rps(peak_rps: float | Unknown) -> float:
-    """The highest rate that copies of a job with this load are offered, in powers of two of the least one.
+    """The highest rate that copies of a job with this load are offered, to a power of two of the least one.
 
     A search that was interrupted goes on only with the same settings, and a load is never twice the same.
     """
     if isinstance(peak_rps, Unknown):
         return math.inf
-    return LEAST_RPS * 2.0 ** math.ceil(math.log2(max(1.0, WORTH * peak_rps / LEAST_RPS)))
+    return LEAST_RPS * 2.0 ** round(math.log2(max(1.0, WORTH * peak_rps / LEAST_RPS)))
 
 
 def is_plenty(measurements: Iterable[Measurement], peak_rps: float | Unknown) -> bool:

@@ -25,6 +25,9 @@ from models.quantities import Interval, Misuse, Unknown
 
 FEWEST = 6  # judgement
 SPREAD = 1.5  # judgement: largest over smallest batch, below which the overhead does not show
+ALIKE = 0.8  # judgement: the largest quarter of batches over the smallest one, in seconds
+OVERHEAD_ERROR = 0.2  # judgement: batches that are all overhead scatter by a tenth
+LEAST_SHARE = 0.05  # of a full batch that its records take; judgement
 FAR = 3.0  # robust standard deviations
 SCATTER = (
     0.02  # judgement: of a usual batch; the least that counts as scatter, however alike the full ones are
@@ -33,7 +36,7 @@ SCATTER = (
 
 @dataclass(frozen=True)
 class Cost:
-    """A batch of n records takes `overhead_s` + n / `capacity_rps`."""
+    """A batch of n records takes `overhead_s` + n / `capacity_rps`; inf: no cost of a record was seen."""
 
     overhead_s: float
     capacity_rps: float
@@ -57,21 +60,29 @@ def fit(batches: Sequence[Sequence[float]]) -> Cost | Unknown:
         if near.sum() >= FEWEST and left.max() >= SPREAD * left.min():
             pairs = pairs[near]
     if slope <= 0.0:
-        return Unknown("larger batches were not slower: the batches seen are too small, or too few")
+        # Where batches of every size take as long, all of it is overhead, to within what they scatter.
+        by_size, quarter = seconds[np.argsort(records)], max(1, len(seconds) // 4)
+        small, large = float(np.median(by_size[:quarter])), float(np.median(by_size[-quarter:]))
+        if large < ALIKE * small:
+            return Unknown("larger batches were quicker: the batches seen are too small, or too few")
+        return Cost(max(small, large), math.inf)
     return Cost(max(0.0, float(overhead)), 1.0 / float(slope))
 
 
 def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records: float) -> float | Unknown:
-    """T, from the rate T' that full batches sustain: 1/T = 1/T' - o/N."""
+    """T, from the rate T' that full batches sustain: 1/T = 1/T' - o/N, and 20 T' at most.
+
+    Where batches are nearly all overhead, its error decides about the rest: it may come out negative.
+    """
     if math.isinf(limit_records):
         return sustained_rps
-    left = 1.0 / sustained_rps - overhead_s / limit_records
-    if left <= 0.0:
+    share = overhead_s * sustained_rps / limit_records
+    if share > 1.0 + OVERHEAD_ERROR:
         return Unknown(
             f"batches of {limit_records:,.0f} records with {overhead_s:.2f} s of overhead cannot sustain "
             f"{sustained_rps:,.0f} records/s: profile again"
         )
-    return 1.0 / left
+    return sustained_rps / max(1.0 - share, LEAST_SHARE)
 
 
 class PredictsCapacity(Protocol):

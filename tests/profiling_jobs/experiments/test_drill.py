@@ -430,6 +430,17 @@ class TestBatchCosts:
     def test_what_cannot_be_told_is_unknown(self, batches):
         assert isinstance(batch_costs.fit(batches), Unknown)
 
+    def test_batches_that_take_as_long_whatever_their_size_are_all_overhead(self):
+        seconds = (1.2, 1.3, 1.1, 1.25, 1.0, 1.2, 1.15, 1.05)
+        cost = batch_costs.fit([(5000 * n, s) for n, s in enumerate(seconds, start=1)])
+        assert cost.overhead_s == pytest.approx(1.25)
+        assert cost.capacity_rps == float("inf")
+
+    @pytest.mark.parametrize(("overhead_s", "bare"), [(0.5, 2000.0), (0.95, 20_000.0), (1.1, 20_000.0)])
+    def test_where_batches_are_nearly_all_overhead_its_error_decides_nothing(self, overhead_s, bare):
+        found = batch_costs.bare_capacity_rps(1000.0, overhead_s=overhead_s, limit_records=1000.0)
+        assert found == pytest.approx(bare)
+
     def test_what_batches_sustain_and_what_they_could_are_one_thing(self):
         bare = batch_costs.bare_capacity_rps(1000.0, overhead_s=0.5, limit_records=2000.0)
         assert 2000.0 / (0.5 + 2000.0 / bare) == pytest.approx(1000.0)
