@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -124,19 +124,25 @@ def _read(kind: type[Written], path: Path, incarnation: int) -> Written | None:
     return codec.from_json(kind, data)
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
+def write_json(path: Path, data: Mapping[str, Any], *, still: Callable[[], bool] = lambda: True) -> bool:
     """As `write_text`."""
-    write_text(path, json.dumps(data))
+    return write_text(path, json.dumps(data), still=still)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Durable when it returns; never half of it; for this user only, also when two write at once."""
+def write_text(path: Path, text: str, *, still: Callable[[], bool] = lambda: True) -> bool:
+    """Durable when it returns; never half of it; for this user only, also when two write at once.
+
+    `still`: asked once the disk has taken the text; where it is false, the file stays as it was.
+    """
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if not still():
+            os.unlink(partial)
+            return False
         os.replace(partial, path)
     except BaseException:
         os.unlink(partial)
@@ -146,6 +152,7 @@ def write_text(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+    return True
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -24,9 +24,9 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -151,8 +151,8 @@ class Schedule:
     def read(cls, folder: Path) -> Self:
         return codec.from_json(cls, json.loads((folder / SCHEDULE).read_text()))
 
-    def write(self, folder: Path) -> None:
-        write_json(folder / SCHEDULE, codec.to_json(self))
+    def write(self, folder: Path, *, still: Callable[[], bool] = lambda: True) -> bool:
+        return write_json(folder / SCHEDULE, codec.to_json(self), still=still)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -252,14 +252,12 @@ class Control:
 
     def set_rate(self, rate_rps: float) -> float:
         """Another rate from a moment on that is returned (epoch seconds). Before the start: from there on."""
-        at_us = self._soon()
-        self.schedule.changed(rate_rps, at_us=at_us).write(self.folder)
+        at_us = self._change(lambda schedule, at_us: schedule.changed(rate_rps, at_us=at_us))
         return (self.started_s or time.time()) + at_us / MICROS
 
     def finish(self) -> None:
         """Let it end by itself, with the records that are due by now."""
-        schedule = self.schedule
-        schedule.ended(at_us=min(self._soon(), schedule.end_us)).write(self.folder)
+        self._change(lambda schedule, at_us: schedule.ended(at_us=at_us))
 
     def achieved(self, from_s: float, to_s: float) -> Achieved:
         """What was sent between two moments (epoch seconds), from the broker's end offsets."""
@@ -288,11 +286,27 @@ class Control:
             self._reports += [json.loads(line) for line in complete.splitlines()]
         return tuple(self._reports)
 
-    def _soon(self) -> int:
+    def _change(self, changed: Callable[[Schedule, int], Schedule]) -> int:
+        """Change the schedule from a moment on, which is returned.
+
+        A disk may take longer for the file than the lead. Tasks would have passed slices by then that the new
+        schedule counts as sent: what fell due in them would never leave.
+        """
+        lead_s = LEAD_S
+        while True:
+            at_us = self._soon(lead_s)
+            if changed(self.schedule, at_us).write(self.folder, still=partial(self._is_ahead, at_us)):
+                return at_us
+            lead_s *= 2
+
+    def _is_ahead(self, at_us: int) -> bool:
+        return self._soon(LEAD_S / 2) <= at_us
+
+    def _soon(self, lead_s: float) -> int:
         started_s = self.started_s
         if started_s is None:
             return 0
-        return max(0, micros(time.time() - started_s + LEAD_S))
+        return max(0, micros(time.time() - started_s + lead_s))
 
 
 Mark = Literal["finished", "refused", "threw"]

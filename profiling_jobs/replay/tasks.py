@@ -59,8 +59,12 @@ class Task:
             pass
         start_us = self._start_us()
         number, last_us = 0, 0
-        while number * SLICE_US < (schedule := self._schedule_file.read()).end_us:
+        while True:
+            # Before the schedule is read: one that is changed meanwhile is changed from a later moment on.
             now_us = time.time_ns() // 1000 - start_us
+            schedule = self._schedule_file.read()
+            if number * SLICE_US >= schedule.end_us:
+                break
             leaves_us = self._pace.leaves_us(number, last_us=last_us)
             if now_us < leaves_us:
                 self._tell(now_us, number)
