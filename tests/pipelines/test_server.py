@@ -510,13 +510,14 @@ class TestBlackout:
         begins, ends = (datetime.fromtimestamp(began_s + after_s, UTC) for after_s in (480.0, 600.0))
         window = f"daily {begins:%H:%M}-{ends:%H:%M}"
         toml = TOML.replace("scale_out = 2", f'scale_out = 2\nblackouts = ["{window}"]', 1)
-        with opened(tmp_path, toml, since_s=began_s) as service:
-            run_order(service.server, "launch", "orders")
+        # The window lasts 0.4 s of real time: it must not pass while this thread looks away.
+        with opened(tmp_path, toml, since_s=began_s) as service, service.environment.taking_part():
+            run_order(service.server, "launch", "orders", sleep=service.environment.clock.sleep)
             yield service
 
     def test_a_profile_ends_there_and_the_next_one_continues(self, service):
-        lines = []
-        done = run_order(service.server, "profile", "orders", say=lines.append)
+        lines, sleep = [], service.environment.clock.sleep
+        done = run_order(service.server, "profile", "orders", say=lines.append, sleep=sleep)
         assert done["why_done"] == lines[-1]
         assert re.match(r"the blackout daily .* \(UTC\) has begun: what was measured is kept", lines[-1])
         assert done["probes"] >= 1
@@ -524,9 +525,8 @@ class TestBlackout:
         assert (service.copies(), service.scratch()) == ([], [])
         with pytest.raises(NotReady, match="blackout window"):
             service.server.begin("profile", "orders")
-        with service.environment.hurried():
-            service.passes(180.0)
-        again = run_order(service.server, "profile", "orders", say=lines.append)
+        sleep(180.0)
+        again = run_order(service.server, "profile", "orders", say=lines.append, sleep=sleep)
         assert again["probes"] > done["probes"]
         assert again["spent_executor_s"] > done["spent_executor_s"]
         assert not again["why_done"].startswith("the blackout")
@@ -534,14 +534,14 @@ class TestBlackout:
         assert len(first) == 2  # begun and done, before the blackout
 
     def test_drills_on_a_copy_end_there_too_unless_they_were_ordered_within(self, service):
-        lines = []
-        done = service.drilled(say=lines.append, rates_rps=[400.0], repeats=5)
+        lines, sleep = [], service.environment.clock.sleep
+        done = service.drilled(say=lines.append, sleep=sleep, rates_rps=[400.0], repeats=5)
         assert 1 <= len(done["drills"]) < 10
         assert lines[-1].endswith("has begun: the drills end here, the next ones go on from there")
         assert (service.copies(), service.environment.failures.active()) == ([], ())
         with pytest.raises(NotReady, match="blackout window"):  # of a schedule that had to wait its turn
             service.server.begin("drill", "orders", rates_rps=[400.0], by_itself=True)
-        within = service.drilled(kinds=["driver_kill"], rates_rps=[400.0])
+        within = service.drilled(sleep=sleep, kinds=["driver_kill"], rates_rps=[400.0])
         assert within["kept"] is True
 
 
