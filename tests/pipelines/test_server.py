@@ -409,11 +409,13 @@ class TestWhatDecisionsNeed:
         details = {"profile": {}, "probe": PROBE, "drill": {"scale_outs": [1], "rates_rps": [300.0]}}[what]
         with opened(failure_kinds=["driver_kill"]) as service:
             service.passes(60.0)
-            service.environment.failures.inject("orders", "driver_kill")
-            service.environment.flow("in", 5000.0)  # a backlog of minutes, however late the order looks
-            service.passes(20.0)
-            service.environment.flow("in", 100.0)
-            run_order(service.server, what, "orders", say=lines.append, **details)
+            with service.environment.taking_part():  # or it has caught up before the order looks
+                service.environment.failures.inject("orders", "driver_kill")
+                service.environment.flow("in", 5000.0)
+                service.environment.clock.sleep(20.0)
+                service.environment.flow("in", 100.0)
+                id = service.server.begin(what, "orders", **details)
+            wait_for(service.server, id, say=lines.append)
         assert re.fullmatch(r"waiting until orders has caught up: it is \d+ s of input behind", lines[0])
         assert "waiting" not in lines[-1]
 
@@ -636,7 +638,7 @@ def test_simulated_time_waits_for_whoever_works(tmp_path):
             threads = [threading.Thread(target=live, args=work) for work in works.items()]
             for thread in threads:
                 thread.start()
-            time.sleep(0.05)
+            waiting.until(lambda: len(there.deployments._sleepers) == len(threads))
             assert there.clock.now_s() == began
         for thread in threads:
             thread.join()
@@ -683,6 +685,7 @@ def test_simulated_time_waits_for_a_run_that_gives_an_order(service, delay_s):
 def test_a_served_simulation_goes_with_the_wall_clock_unless_somebody_waits(tmp_path):
     settings = loading.parse(TOML, environment={})
     with base.opened(settings, tmp_path, since_s=time.time() - 500.0) as there:
+        there.pace.set(1.0)  # it counts from here, however long the store took to open
         before = time.monotonic()
         there.clock.sleep(1.0)
         assert 0.5 < time.monotonic() - before < 5.0
