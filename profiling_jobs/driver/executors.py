@@ -82,13 +82,16 @@ class Executors:
         begun = time.monotonic()
         while len(ids := self.ids()) != count:
             surplus = ids[count:]  # the newest have the least state and the coldest workers
-            if time.monotonic() - begun < leave_s:
+            now = time.monotonic()
+            doomed: tuple[str, ...] = ()
+            if now < min(begun + leave_s, until):
                 self._decommission(one for one in surplus if one not in leaving)
                 leaving.update(surplus)
             else:
-                self._kill(one for one in surplus if one not in killed)
-                killed.update(surplus)
-            if time.monotonic() > until:
+                doomed = tuple(one for one in surplus if one not in killed)
+                self._kill(doomed)
+                killed.update(doomed)
+            if now > until and not doomed:  # what was killed just now is looked for once more
                 waited = time.monotonic() - begun
                 if len(ids) > count:
                     raise NotReady(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from waiting import until
 
 from models.errors import Misconfigured, NotReady
 from profiling_jobs.driver import executors as driver_executors
@@ -41,6 +41,8 @@ class Cluster:
         self.CollectionConverters = self.org = self.apache = self.spark = self.scheduler = self
         self.busy = False
         """Executors do not leave while they have a task in hand."""
+        self.answers = threading.Event()
+        self.answers.set()
 
     def sc(self) -> Cluster:
         return self
@@ -69,6 +71,7 @@ class Cluster:
     setattr(Map, "from", staticmethod(lambda value: value))
 
     def getExecutorIds(self) -> Sequence:
+        assert self.answers.wait(60.0)
         # Registered in any order, a moment after they were asked for.
         while len(self.alive) < min(self.total, self.slots):
             self.alive.append(str(self.number))
@@ -137,7 +140,11 @@ def test_an_executor_that_does_not_finish_its_task_is_killed(monkeypatch: pytest
     assert cluster.calls[-3:] == [("request", 2), ("decommission", "2"), ("kill", "2")]
 
 
-def test_a_short_time_limit_leaves_time_to_kill_what_does_not_go() -> None:
+@pytest.mark.parametrize("poll_s", [driver_executors.POLL_S, 1.1], ids=["in time", "a look too late"])
+def test_a_short_time_limit_leaves_time_to_kill_what_does_not_go(
+    monkeypatch: pytest.MonkeyPatch, poll_s: float
+) -> None:
+    monkeypatch.setattr(driver_executors, "POLL_S", poll_s)
     cluster = Cluster(slots=3)
     executors = Executors(cluster, slots=3)
     executors.claim(3)
@@ -162,33 +169,37 @@ def test_zero_is_refused() -> None:
         Executors(Cluster(slots=3)).settle(0, timeout_s=1)
 
 
-def settling(executors: Executors, count: int, *, timeout_s: float) -> threading.Thread:
-    """A change that is under way."""
+def settling(executors: Executors, cluster: Cluster, count: int) -> threading.Thread:
+    """A change that is under way as long as the cluster does not answer."""
 
     def settle() -> None:
         with suppress(NotReady):
-            executors.settle(count, timeout_s=timeout_s)
+            executors.settle(count, timeout_s=0.5)
 
+    cluster.answers.clear()
     thread = threading.Thread(target=settle)
     thread.start()
-    while executors.wanted != count:
-        time.sleep(0.01)
+    until(lambda: executors.wanted == count)
     return thread
 
 
 def test_one_change_at_a_time() -> None:
-    executors = Executors(Cluster(slots=2))
+    cluster = Cluster(slots=2)
+    executors = Executors(cluster)
     executors.claim(1)
-    first = settling(executors, 5, timeout_s=0.5)
+    first = settling(executors, cluster, 5)
     with pytest.raises(NotReady, match="the change to 5 executors is not over yet"):
         executors.settle(1, timeout_s=0.2)
+    cluster.answers.set()
     first.join()
 
 
 def test_a_change_waits_for_the_one_before_it() -> None:
-    executors = Executors(Cluster(slots=2))
+    cluster = Cluster(slots=2)
+    executors = Executors(cluster)
     executors.claim(1)
-    first = settling(executors, 5, timeout_s=0.5)
-    executors.settle(2, timeout_s=5.0)
+    first = settling(executors, cluster, 5)
+    threading.Timer(0.2, cluster.answers.set).start()
+    executors.settle(2, timeout_s=60.0)
     first.join()
     assert len(executors.ids()) == executors.wanted == 2
