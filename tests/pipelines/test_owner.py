@@ -44,8 +44,8 @@ def test_a_process_is_started_marked_recorded_and_logged(folder):
         process = owner.start("talker", ["sh", "-c", "echo hello; exec sleep 600"])
         assert owner.running("talker") == (process,)
         assert owner.running("listener") == ()
-        until(lambda: marked(owner.id))  # the kernel shows the environment of a new process a moment late
-        assert [one.role for one in marked(owner.id)] == ["talker"]
+        # The kernel shows the environment of a new process a moment late.
+        until(lambda: [one.role for one in marked(owner.id)] == ["talker"])
         until(lambda: owner.log("talker").read_text() == "hello\n")
         assert os.getsid(process.pid) == process.pid
     assert not process.alive
@@ -237,7 +237,7 @@ def test_a_process_that_will_not_stop_is_killed(folder):
 def test_unrecorded_children_are_found_without_their_parent(folder):
     owner = Owner(folder).acquire()
     process = owner.start("parent", ["sh", "-c", "sleep 600 & echo $!; wait"])
-    until(lambda: owner.log("parent").read_text())
+    until(lambda: owner.log("parent").read_text().endswith("\n"))
     child = int(owner.log("parent").read_text())
     owner.stop(process, kill=True)
     owner.release()
@@ -251,6 +251,7 @@ def test_children_that_cleared_their_environment_are_found_through_their_parent(
         process = owner.start("parent", ["sh", "-c", "env -i sleep 600 & echo $!; wait"])
         # Empty while it starts.
         until(lambda: [one.command[:1] for one in descendants([process])] == [("sleep",)])
+        until(lambda: owner.log("parent").read_text().endswith("\n"))
         child = int(owner.log("parent").read_text())
         assert {one.process.pid for one in owner.stop_all()} == {process.pid, child}
 

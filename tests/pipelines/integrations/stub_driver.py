@@ -31,9 +31,13 @@ def main():
             os.killpg(gone.pid, signal.SIGKILL)
             gone.wait()
         while len(executors) < count:
-            words = [*("sh", "-c", "sleep 300; true", "x"), str(len(executors)), f"app-1-{number:04d}"]
+            script = "sleep 300 & echo; wait"
+            words = ["sh", "-c", script, "x", str(len(executors)), f"app-1-{number:04d}"]
             environment = {**os.environ, "HEADROOM_ROLE": f"executor.{plan.name}"}
-            executors.append(subprocess.Popen(words, env=environment, start_new_session=True))
+            started = subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.PIPE)
+            with started.stdout:  # what it writes shows that its environment can be read, and has a child
+                started.stdout.readline()
+            executors.append(started)
 
     def end(how, reason):
         Ended(number, how, reason, batches).write(orders.folder)

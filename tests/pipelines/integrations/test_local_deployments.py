@@ -648,7 +648,14 @@ def test_what_is_frozen_is_woken_when_its_owner_is_killed(tmp_path):
             assert dying.stdout is not None
             frozen = Process(*map(int, dying.stdout.readline().split()))
             assert frozen.frozen
-            (watchdog,) = [one for one in marked(owner_id(folder)) if one.role == "watchdog.stub"]
+            watchdogs = []  # the kernel shows the environment of a new process a moment late
+
+            def has_watchdog():
+                watchdogs[:] = [one for one in marked(owner_id(folder)) if one.role == "watchdog.stub"]
+                return watchdogs
+
+            until(has_watchdog)
+            (watchdog,) = watchdogs
             assert psutil.Process(watchdog.pid).memory_info().rss < 20e6
             dying.kill()
             until(lambda: not frozen.frozen)
