@@ -167,29 +167,27 @@ def test_the_rate_changes_while_it_runs_and_it_ends_when_told(
 
 
 class Broker:
-    """Ends that grow as somebody says."""
+    """Ends that grow by 80 a second from the start of the schedule."""
 
-    def __init__(self) -> None:
-        self.heads = {0: 100, 1: 50}
+    def __init__(self, control: Control) -> None:
+        self._control = control
 
     def ends(self) -> dict[int, int]:
-        return dict(self.heads)
+        now_s, started_s = time.time(), self._control.started_s
+        return {0: 100 + int(80 * max(0.0, now_s - (started_s or now_s))), 1: 50}
 
 
 def test_what_was_achieved_is_said_beside_what_was_commanded(plan: Callable[..., Replay]) -> None:
     wanted = plan(schedule=Schedule.constant(100, duration_s=3.2), tasks=1)
     wanted.write()
-    broker = Broker()
-    director = Director(wanted, broker)  # type: ignore[arg-type]
+    control = Control(wanted.folder)
+    director = Director(wanted, Broker(control))  # type: ignore[arg-type]
     (wanted.folder / "ready.0").touch()
     director.start()
-    control = Control(wanted.folder)
     while (started_s := control.started_s) is None:
         time.sleep(0.01)
-    assert isinstance(control.achieved(started_s, started_s + 1).achieved_rps, Unknown)
-    while time.time() < started_s + 3.1:
-        broker.heads[0] = 100 + int(80 * max(0.0, time.time() - started_s))
-        time.sleep(0.01)
+    assert isinstance(control.achieved(started_s, started_s + 3).achieved_rps, Unknown)
+    time.sleep(max(0.0, started_s + 3.1 - time.time()))
     director.finish()
     seen = control.achieved(started_s, started_s + 3)
     assert seen.achieved_rps == pytest.approx(80, rel=0.05)
