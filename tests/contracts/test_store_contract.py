@@ -34,7 +34,7 @@ class Place:
 
     open: Callable[..., SqlStore]
     code: str
-    """The expression that opens it in another process."""
+    """The expression that opens it in another process, which waits as long as it takes for its turn."""
     module: str = "pipelines.integrations.stores.sqlite"
 
 
@@ -42,14 +42,13 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         path = tmp_path / "headroom.db"
-        return Place(partial(SqliteStore, path), f"SqliteStore(Path({str(path)!r}))")
+        return Place(partial(SqliteStore, path), f"SqliteStore(Path({str(path)!r}), patience_s=60.0)")
     url = request.getfixturevalue("real_postgres").url
     from pipelines.integrations.stores.postgres import PostgresStore
 
     given = {"variable": "HEADROOM_STORE_URL", "schema": f"contract_{next(SCHEMAS)}"}
-    return Place(
-        partial(PostgresStore, url, **given), f"PostgresStore({url!r}, **{given!r})", PostgresStore.__module__
-    )
+    code = f"PostgresStore({url!r}, **{given!r}, patience_s=60.0)"
+    return Place(partial(PostgresStore, url, **given), code, PostgresStore.__module__)
 
 
 @pytest.fixture
@@ -436,7 +435,7 @@ def race(code: str, place: Place) -> list[list[str]]:
         assert one.stdin is not None
         one.stdin.write("go\n")
         one.stdin.flush()
-    words = [one.communicate(timeout=60)[0].split() for one in both]
+    words = [one.communicate(timeout=180)[0].split() for one in both]
     assert [one.returncode for one in both] == [0, 0]
     return words
 
