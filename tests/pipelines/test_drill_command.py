@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -172,10 +173,11 @@ class TestWhileSomebodyServes:
             drill = subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, text=True)
             assert drill.stderr.readline().startswith("drill of enrichment: run ")
             assert drill.stderr.readline() == "400 drills on a copy of enrichment\n"
+            time.sleep(0.1)  # what has said so waits for the order by then
             drill.send_signal(signal.SIGINT)
-            _, said = drill.communicate(timeout=30)
+            _, said = drill.communicate(timeout=120)
             (order,) = service.server.status()["orders"]
-            until(lambda: service.server.order(order["id"])["state"] != "running", timeout_s=30.0)
+            until(lambda: service.server.order(order["id"])["state"] != "running")
             assert service.server.order(order["id"])["state"] == "cancelled"
             assert service.environment.deployments.names() == service.environment.failures.active() == ()
         assert "the drill is cancelled: what was injected is cleared, and the copies are stopped" in said

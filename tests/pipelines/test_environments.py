@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from stand_ins import plan
+from waiting import until
 
 from models.errors import Misconfigured, Unsafe
 from pipelines.environments import base, metrics, real, replay
@@ -165,6 +166,8 @@ def test_a_command_that_comes_and_goes_starts_no_job(tmp_path, monkeypatch, serv
     plan = job_plans.live_plan("orders", found.jobs["orders"], folder=tmp_path)
     Records(tmp_path / "deployments").save(Record(plan))  # as Ctrl-C has left it
     with Owner(tmp_path) if serving else nullcontext() as owner, base.opened(found, tmp_path, owner=owner):
+        if serving:
+            until(lambda: started)
         time.sleep(0.3)
     assert set(started) == ({"orders"} if serving else set())
 

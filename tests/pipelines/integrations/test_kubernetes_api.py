@@ -156,7 +156,7 @@ def test_a_read_that_hangs_is_repeated(api, server, clock, monkeypatch):
 
 @pytest.mark.parametrize("do", [CREATE, PATCH, REPLACE])
 def test_a_write_that_hangs_is_unknown(api, server, monkeypatch, do):
-    monkeypatch.setattr(kubernetes_api, "ANSWER_S", 0.2)
+    monkeypatch.setattr(kubernetes_api, "ANSWER_S", 2.0)
     server.faults.append(Fault(HANGS))
     with pytest.raises(NotReady, match=r"whether .* was carried out is not known"):
         do(api)
