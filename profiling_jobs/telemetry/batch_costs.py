@@ -25,7 +25,7 @@ from models.quantities import Interval, Misuse, Unknown
 
 FEWEST = 6  # judgement
 SPREAD = 1.5  # judgement: largest over smallest batch, below which the overhead does not show
-ALIKE = 0.8  # judgement: the largest quarter of batches over the smallest one, in seconds
+ALIKE = 0.6  # largest over smallest quarter of the batches, in seconds; measured: 0.78, as a JVM warms up
 OVERHEAD_ERROR = 0.2  # judgement: batches that are all overhead scatter by a tenth
 LEAST_SHARE = 0.05  # of a full batch that its records take; judgement
 FAR = 3.0  # robust standard deviations
