@@ -329,17 +329,19 @@ def _enough_sizes(c: Candidate) -> CheckResult:
     said = f"saturated at {len(sizes)} scale-outs ({', '.join(map(str, sizes)) or 'none'})"
     said += f" in {c.figures['measurements']} measurements"
     unknown = [size for size in c.sizes if isinstance(c.model.predict(size), Unknown)]
-    if c.model.cautious and len(sizes) < FEWEST_SIZES and not unknown:
-        said += "; it kept up with many times its load, which counts as its capacity"
-        return CheckResult("passed", said, count)
     if c.sizes and len(unknown) == len(c.sizes):
         said += "; the capacity of every candidate is unknown: profile more scale-outs"
         return CheckResult("failed", said, count, FEWEST_SIZES)
-    if not sizes or (len(sizes) < FEWEST_SIZES and len(c.sizes) > 1):
+    few = not sizes or (len(sizes) < FEWEST_SIZES and len(c.sizes) > 1)
+    plenty = few and c.model.cautious and not unknown
+    if few and not plenty:
         return CheckResult("failed", f"{said}; {FEWEST_SIZES} are needed", count, FEWEST_SIZES)
     if "engine" not in c.document:
         said += "; the overhead of a batch is unknown, so decisions hold"
         return CheckResult(TOO_LITTLE, said, count, needs="a new profile of the job")
+    if plenty:
+        said += "; where it was not, it kept up with many times its load, and that counts as its capacity"
+        return CheckResult("passed", said, count)
     good = _good_sizes(c)
     if unknown:
         said += f"; unknown at {', '.join(map(str, unknown))}"
