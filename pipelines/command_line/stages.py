@@ -92,9 +92,14 @@ def profile(job: str, file: Path, folder: Path, as_json: bool, **details: Any) -
     """
     settings = orders.checked("profile", job, file=file)
     found, _ = orders.in_a_run("profile", job, details, settings=settings, own=True, file=file, folder=folder)
-    known = {int(size): one for size, one in found["capacity_rps"].items() if "mid" in one}
+    known = {int(size): one for size, one in found["capacity_rps"].items() if "unknown" not in one}
     lines = [
-        f"{executors(size, 'sustain')} {one['mid']:,.0f} records/s ({one['low']:,.0f} to {one['high']:,.0f})"
+        f"{executors(size, 'sustain')} "
+        + (
+            f"{one['at_least']:,.0f} records/s or more: nothing higher was offered"
+            if "at_least" in one
+            else f"{one['mid']:,.0f} records/s ({one['low']:,.0f} to {one['high']:,.0f})"
+        )
         for size, one in sorted(known.items())
     ]
     lines += [

@@ -8,6 +8,7 @@ from typing import Any
 from models import probing
 from models.errors import Misconfigured, NotReady
 from models.probing import Result
+from models.probing.search import AT_THE_SOURCE_LIMIT
 from models.quantities import Misuse, Unknown, counted, executors
 from profiling_jobs.experiments.copies import Copies
 from profiling_jobs.experiments.probe import ProbeRun, finish
@@ -69,10 +70,15 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
     if not ended:
         _check_decisions_can_follow(context, name, state)
     reached = probing.progress(state)
-    found = {
-        str(size): asdict(one.capacity) if not isinstance(one.capacity, Unknown) else one.capacity
-        for size, one in probing.estimates(state).items()
-    }
+    found: dict[str, Any] = {}
+    kept_up_rps = 0.0
+    for size, one in sorted(probing.estimates(state).items()):
+        kept_up_rps = max(kept_up_rps, one.bracket.sustained_rps)
+        most = kept_up_rps >= AT_THE_SOURCE_LIMIT * state.source_limit_rps
+        if not isinstance(one.capacity, Unknown):
+            found[str(size)] = asdict(one.capacity)
+        else:  # what a smaller size keeps up with, a larger one does too
+            found[str(size)] = {"at_least": kept_up_rps} if most else one.capacity
     return {
         "why_done": ended or state.done,
         "text": reached.text,

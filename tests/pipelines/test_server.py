@@ -376,8 +376,10 @@ class TestWhatDecisionsNeed:
         monkeypatch.setattr(profiling_record, "LEAST_RPS", 200.0)
         with opened(rate_rps=4.0, profile_guess_rps=200.0) as service:
             found = self._decided(service)
+            known = run_order(service.server, "profile", "orders")["capacity_rps"]
             capacity = service.environment.store.measurements("orders")
             drilled = run_order(service.server, "drill", "orders", repeats=1)["drills"]
+        assert [list(one) for one in known.values()] == [["at_least"], ["at_least"]]
         assert all(one.sustained for _, _, one in capacity if one.origin == "profile")
         assert found["decision"]["smallest"] == 1, found["decision"]["reason"]
         assert [one["kind"] for one in drilled] == ["executor_kill", "driver_kill"]
