@@ -408,6 +408,13 @@ class CapacityModel:
     def saturated_at(self) -> tuple[int, ...]:
         return self._evidence.scale_outs
 
+    def is_bound(self, scale_out: int) -> bool:
+        """Whether what it predicts there is a rate that was sustained, and the capacity may be far higher."""
+        if not self.cautious:
+            return False
+        (found,) = self._answered(np.array([effective_slots(scale_out, self.tasks)]))
+        return isinstance(found, Unknown)
+
     def predict(self, scale_out: int | Unknown) -> Interval | Unknown:
         """Sustained rate at this scale-out (90 % interval), or the reason why it is unknown."""
         return self.predict_many([scale_out])[0]
@@ -443,15 +450,15 @@ class CapacityModel:
             low, high = self._no_narrower_than_the_data(slots, low, high)
         if not self.fits or self._doubted:
             by_curve = np.array([np.interp(np.log(slots), self._curve[0], row) for row in self._curve[1:]])
-            within = (slots >= self._evidence.sizes[0]) & (slots <= self._evidence.sizes[-1])
             if not self.fits:
                 # Without repeats the odd one out may also be a probe that is off.
                 mid = by_curve[1] if has_repeats(self._evidence) else 0.5 * (mid + by_curve[1])
             if not self.fits and has_repeats(self._evidence):
                 low, high = by_curve[0], by_curve[2]
             else:
-                low = np.where(within, np.minimum(low, by_curve[0]), low)
-                high = np.where(within, np.maximum(high, by_curve[2]), high)
+                # What is doubted at the ends is not known better beyond them.
+                low = np.where(slots <= self._evidence.sizes[-1], np.minimum(low, by_curve[0]), low)
+                high = np.where(slots >= self._evidence.sizes[0], np.maximum(high, by_curve[2]), high)
         if self._open_above:  # it may have reached its ceiling
             level = float(self._evidence.log_rates[-1]) - float(self._own_half[-1])
             low = np.where(slots > self._evidence.sizes[-1], np.minimum(low, level), low)
