@@ -123,6 +123,10 @@ class Runs:
             if key is not None:
                 metadata = event.step_materialization_data.materialization.metadata
                 found["/".join(key.path)] = {name: value.value for name, value in metadata.items()}
+        for event in done.filter_events(lambda event: event.event_type_value == "ASSET_OBSERVATION"):
+            seen = event.asset_observation_data.asset_observation  # why nothing was made of it
+            said = {name: value.value for name, value in seen.metadata.items()}
+            found.setdefault("/".join(seen.asset_key.path), said)
         return found, "" if done.success else _why(done)
 
     def observe(self, events: Sequence[dg.AssetObservation]) -> None:

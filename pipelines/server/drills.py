@@ -33,6 +33,8 @@ from .order_queue import Interrupted, Order
 
 SHARES = (0.6,)
 """Of the capacity: a recovery of 1.5 downtimes, long enough to measure and within most promises."""
+BOUND_SHARES = (0.1,)
+"""The same where only a lower bound of the capacity is known: it hardly matters to the recovery then."""
 BUDGET = "profile_budget_executor_s"
 """Key of the job: what a profile may cost, and a series of drills on a copy."""
 BROKER = "broker_restart"
@@ -178,7 +180,9 @@ def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ..
     capacity = never if models is None else models.capacity.predict(size)
     if isinstance(capacity, Unknown):
         raise Misconfigured("drill.rates_rps", f"is needed, for the capacity is unknown: {capacity.reason}")
-    return tuple(share * capacity.mid for share in SHARES)
+    model = models and models.capacity
+    bound = isinstance(model, CapacityModel) and model.is_bound(size)
+    return tuple(share * capacity.mid for share in (BOUND_SHARES if bound else SHARES))
 
 
 def _on_live(

@@ -127,3 +127,10 @@ def lesson(event: RecoveryEvent, details: Mapping[str, Any], models: Models) -> 
     start = float(starts[int(np.argmax(long_enough))]) if bool(long_enough.any()) else event.recovery_s
     first = overhead + min(engine.limit_records, lag + rate * start) / capacity
     return replace(event, downtime_s=start + first, rate_rps=rate, first_batch_s=first)
+
+
+def as_reported(event: RecoveryEvent, details: Mapping[str, Any], models: Models) -> RecoveryEvent:
+    """The same event with its first batch as the job has reported it, or else as the overhead of one."""
+    reported = details.get("downtime", {}).get("first_batch_s")
+    first_s = reported if isinstance(reported, int | float) else models.engine.overhead_at(event.scale_out)
+    return replace(event, rate_rps=details["rate_rps"], first_batch_s=min(first_s, event.downtime_s))

@@ -40,7 +40,7 @@ from models.quantities import Measurement, RecoveryEvent, Unknown
 from models.series import Grid
 
 from ..experiments import profiling_record
-from ..experiments.drill_prediction import Models, lesson
+from ..experiments.drill_prediction import Models, as_reported, lesson
 from ..telemetry.batch_costs import EngineInputs
 from . import workload_history
 
@@ -188,14 +188,19 @@ def predictable(events: Sequence[Event]) -> tuple[Event, ...]:
 def downtimes(
     events: Sequence[Event], *, capacity: CapacityModel | Unknown, engine: EngineInputs | Unknown
 ) -> tuple[RecoveryEvent, ...]:
-    """Each event with its first batch and the downtime that explains its recovery, if its load is known."""
+    """Each event with its first batch and the downtime that explains its recovery, if its load is known.
+
+    Of a capacity that is only a lower bound too much of a recovery would count as work, and too little as
+    downtime: there the first batch is taken as it was reported, or as its overhead.
+    """
     if isinstance(capacity, Unknown) or isinstance(engine, Unknown):
         return tuple(event for event, _ in events)
     models = Models(capacity, DowntimeModel(), engine)
     found = []
     for event, details in events:
         if isinstance(details.get("rate_rps"), int | float):
-            explained = lesson(event, details, models)
+            bound = capacity.is_bound(event.scale_out)
+            explained = (as_reported if bound else lesson)(event, details, models)
             event = event if isinstance(explained, Unknown) else explained
         found.append(event)
     return tuple(found)

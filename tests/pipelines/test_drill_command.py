@@ -221,6 +221,15 @@ class TestRecordProfileAndModel:
         assert result.exit_code == 1, result.output
         assert "capacity" in result.stdout
 
+    def test_a_latency_that_nobody_bounds_may_be_unknown_and_its_line_says_why(self, project):
+        result = headroom("model", "enrichment", "--kind", "latency")
+        assert result.exit_code == 0, result.output
+        assert "latency is read against utilisation, and capacity is unknown" in " ".join(
+            result.stdout.split()
+        )
+        (project / "headroom.toml").write_text(TOML + "latency_bound_ms = 5000\n")
+        assert headroom("model", "enrichment", "--kind", "latency").exit_code == 1
+
     def test_the_input_is_recorded_by_the_server_alone(self, project):
         result = headroom("record", "enrichment", "--json")
         assert result.exit_code == 2

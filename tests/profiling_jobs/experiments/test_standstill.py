@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from bench._truths_optimise import Paths
+from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.optimise import Question, decide
 from models.promise import Promise
-from models.quantities import Interval, RecoveryEvent, Unknown
+from models.quantities import Interval, Measurement, RecoveryEvent, Unknown
 from models.recovery import batch_recovery_seconds
 from profiling_jobs.experiments.drill_prediction import Models, lesson, recovery_s
 from profiling_jobs.telemetry.batch_costs import BareCapacity, EngineInputs
+from profiling_jobs.training import training_data
 
 pytestmark = pytest.mark.fast
 LIMIT = 2000.0
@@ -147,3 +149,18 @@ def test_a_drill_is_predicted_with_what_a_decision_says():
     assert (said.low, said.mid, said.high) == pytest.approx(
         (decided.low, decided.mid, decided.high), rel=0.03
     )
+
+
+@pytest.mark.parametrize(
+    ("reported", "started_s"),
+    [({"first_batch_s": 8.7}, 13.2), ({"first_batch_s": "not reported"}, 20.7), ({}, 20.7)],
+)
+def test_a_capacity_that_is_only_a_lower_bound_explains_no_downtime_away(reported, started_s):
+    """Measured: a driver that was away for 13 s was learnt as one that had never been away."""
+    bound = Measurement(1, 20_000.0, 20_000.0, sustained=True)
+    capacity = CapacityModel.fit([bound], cautious=True)
+    event = RecoveryEvent("driver_kill", 1, 0.0, 21.9, 32.4)
+    details = {"rate_rps": 12_000.0, "lag_before_records": 20_000.0, "longest_s": 360.0, "band_s": 3.9}
+    found = [(event, {**details, "downtime": reported})]
+    (learnt,) = training_data.downtimes(found, capacity=capacity, engine=EngineInputs({1: 1.2}))
+    assert learnt.started_s == pytest.approx(started_s)
