@@ -356,6 +356,8 @@ def _good_sizes(c: Candidate) -> int:
 
 def _more_sizes(c: Candidate) -> str:
     count, good = len(c.model.saturated_at), _good_sizes(c)
+    if c.model.cautious and not count:
+        return "a load near what it has sustained, and a profile then"
     if count < good:
         return f"a profile of {good} sizes instead of {count}"
     unknown = [size for size in c.sizes if isinstance(c.model.predict(size), Unknown)]
