@@ -91,7 +91,7 @@ def profile(context: Context, order: Order, details: Profile) -> Found:
 def _check_decisions_can_follow(context: Context, name: str, state: probing.State) -> None:
     """Raise where no decision can be made after this profile; what was measured is kept."""
     job = context.settings.jobs[name]
-    store, one_size = context.environment.store, job.scale_out_min == job.scale_out_max
+    store, one_size = context.environment.store, len(state.settings.scale_outs) == 1
     peak_rps = workload_history.peak_rps(store, name)
     if not (missing := missing_for_decisions(store, name, one_size=one_size, peak_rps=peak_rps)):
         return

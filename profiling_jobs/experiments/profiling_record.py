@@ -158,7 +158,7 @@ def is_plenty(measurements: Iterable[Measurement], peak_rps: float | Unknown) ->
 
 
 def missing_for_decisions(store: Store, job: str, *, one_size: bool, peak_rps: float | Unknown) -> str:
-    """What decisions need and is not known; empty where nothing is missing. `one_size`: no choice."""
+    """What decisions need and is not known; empty where nothing is missing. `one_size`: no other is asked."""
     found = measured(store, job)
     if isinstance(found, Unknown) or not found:
         return "no probe was valid"
