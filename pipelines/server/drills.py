@@ -180,8 +180,7 @@ def _usual_rates(name: str, models: Models | None, size: int) -> tuple[float, ..
     capacity = never if models is None else models.capacity.predict(size)
     if isinstance(capacity, Unknown):
         raise Misconfigured("drill.rates_rps", f"is needed, for the capacity is unknown: {capacity.reason}")
-    model = models and models.capacity
-    bound = isinstance(model, CapacityModel) and model.is_bound(size)
+    bound = models is not None and models.is_bound(size)
     return tuple(share * capacity.mid for share in (BOUND_SHARES if bound else SHARES))
 
 

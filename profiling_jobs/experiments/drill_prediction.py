@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
 from models.optimise import recovery_at
 from models.optimise.judging import FIGURES_REACH
@@ -49,6 +50,10 @@ class Models:
         """Bare capacity in records/s, and the overhead of a batch in seconds."""
         found = BareCapacity(self.capacity, self.engine).predict(scale_out)
         return found if isinstance(found, Unknown) else (found.mid, self.engine.overhead_at(scale_out))
+
+    def is_bound(self, scale_out: int) -> bool:
+        """Whether the capacity may be far higher than what it predicts."""
+        return isinstance(self.capacity, CapacityModel) and self.capacity.is_bound(scale_out)
 
 
 def of_drill(models: Models, kind: str, *, scale_out: int, details: Mapping[str, Any]) -> Interval | Unknown:

@@ -199,8 +199,8 @@ def downtimes(
     found = []
     for event, details in events:
         if isinstance(details.get("rate_rps"), int | float):
-            bound = capacity.is_bound(event.scale_out)
-            explained = (as_reported if bound else lesson)(event, details, models)
+            explain = as_reported if models.is_bound(event.scale_out) else lesson
+            explained = explain(event, details, models)
             event = event if isinstance(explained, Unknown) else explained
         found.append(event)
     return tuple(found)
