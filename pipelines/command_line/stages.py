@@ -234,8 +234,8 @@ def model(
     Needs no server. If `headroom serve` is running, its decisions use the new models from the next tick on.
 
     \b
-    Exit code 0: each of these models is in charge. That of the latency may be missing where the job has no
-    latency_bound_ms.
+    Exit code 0: each of these models is in charge. Without latency_bound_ms
+    the latency needs none.
     Exit code 1: one of them is not, and its line says why.
     """
     settings = orders.checked("model", job, file=file)
