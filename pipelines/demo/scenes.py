@@ -104,7 +104,7 @@ warm_up_s = 15
 LOCAL = (
     MARK
     + _HEAD.format(kind="local")
-    + _JOB.format(topic="orders", results="enriched-orders", limit=1000, failure="executor_kill")
+    + _JOB.format(topic="orders", results="enriched-orders", limit=2000, failure="executor_kill")
     + _LIVE_DRILLS
     + "profile_guess_rps = 900\n"
     + _SMALL
