@@ -412,8 +412,9 @@ class CapacityModel:
         """Whether what it predicts there is a rate that was sustained, and the capacity may be far higher."""
         if not self.cautious:
             return False
-        (found,) = self._answered(np.array([effective_slots(scale_out, self.tasks)]))
-        return isinstance(found, Unknown)
+        slots = effective_slots(scale_out, self.tasks)
+        (found,) = self._answered(np.array([slots]))
+        return isinstance(found, Unknown) and isinstance(self._bound(slots, found), Interval)
 
     def predict(self, scale_out: int | Unknown) -> Interval | Unknown:
         """Sustained rate at this scale-out (90 % interval), or the reason why it is unknown."""
@@ -551,10 +552,11 @@ class CapacityModel:
         return low, high
 
     def _bound(self, slots: float, otherwise: Unknown) -> Interval | Unknown:
-        """The highest rate that was sustained with so many slots or fewer."""
+        """The highest rate that was sustained with so many slots or fewer, unless fewer can do more."""
         evidence = self._evidence
         smaller = evidence.bound_logs[evidence.bound_sizes <= slots]
-        if not smaller.size:
+        saturated = evidence.log_rates[evidence.sizes <= slots]
+        if not smaller.size or (saturated.size and smaller.max() < saturated.max()):
             return otherwise
         rate = math.exp(float(smaller.max()))
         return Interval(rate, rate, rate, CONFIDENCE)

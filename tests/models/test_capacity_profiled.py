@@ -363,3 +363,16 @@ def test_json_both_ways(profile):
     assert pickle.loads(pickle.dumps(model)).predict(3) == model.predict(3)  # noqa: S301 - a pool's workers
     with pytest.raises(Misuse, match="schema"):
         CapacityModel.from_json({**model.to_json(), "schema": 2})
+
+
+@pytest.mark.fast
+def test_a_cautious_model_takes_a_sustained_rate_for_the_capacity_where_nothing_is_known():
+    above = CapacityModel.fit([saturated(1, 700.0), sustained(1, 560.0), sustained(2, 1000.0)], cautious=True)
+    assert [above.is_bound(size) for size in (1, 2, 4)] == [False, True, True]
+    assert [above.predict(size).mid for size in (1, 2, 4)] == pytest.approx([700.0, 1000.0, 1000.0])
+    # A rate below what a smaller size can do says nothing of a larger one.
+    below = [saturated(1, 700.0), sustained(1, 560.0)]
+    for cautious in (False, True):
+        model = CapacityModel.fit(below, cautious=cautious)
+        assert isinstance(model.predict(4), Unknown)
+        assert not model.is_bound(4)
