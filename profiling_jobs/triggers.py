@@ -1,6 +1,7 @@
-"""The trigger interval and the windows of a streaming query, as its program spells them.
+"""The trigger interval, the largest batch and the windows of a streaming query, as its program spells them.
 
-The interval is compared with `trigger_s` of its job.
+Interval and batch are compared with `trigger_s` and `max_offsets_per_trigger` of its job: predictions step
+batches, and would step other ones.
 """
 
 from __future__ import annotations
@@ -31,6 +32,39 @@ def spelt_in(program: str) -> tuple[float, ...]:
     ]
     found = [interval_s(text) for text in texts if isinstance(text, str)]
     return tuple(seconds for seconds in found if seconds is not None)
+
+
+LIMIT = "maxoffsetspertrigger"
+
+
+def limits_in(program: str) -> tuple[int | None, ...]:
+    """Every `maxOffsetsPerTrigger` that a Python program sets; None where it is not spelt out."""
+    found = []
+    for call in _calls(program, "option"):
+        if [_text(name).lower() for name in call.args[:1]] == [LIMIT]:
+            found += call.args[1:2]
+    for call in _calls(program, "options"):
+        found += [word.value for word in call.keywords if (word.arg or "").lower() == LIMIT]
+    numbers = [one.value if isinstance(one, ast.Constant) else None for one in found]
+    return tuple(int(str(each)) if str(each).isdecimal() else None for each in numbers)
+
+
+def has_watermark(program: str) -> bool:
+    """Whether a Python program drops events that are late by their own time."""
+    return bool(_calls(program, "withWatermark"))
+
+
+def other_limit(declared: int | None, found: int | None) -> str:
+    """What is wrong with `max_offsets_per_trigger` where a program reads with this limit; empty: nothing."""
+    if declared == found:
+        return ""
+    says = "is not set" if declared is None else f"is {declared}"
+    if found is None:
+        return (
+            f"{says}, but the program does not limit its batches: remove the key, or read with "
+            f'.option("maxOffsetsPerTrigger", {declared})'
+        )
+    return f"{says}, but the program reads at most {found} records of each input per batch: set it to {found}"
 
 
 def longest_window(program: str) -> tuple[float, str] | None:

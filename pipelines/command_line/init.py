@@ -27,6 +27,7 @@ MEANINGS = {
     "input": ("in", "source", "topic", "from", "read"),
 }
 """What an option of a script gets, by words that its name begins with; the first that fits."""
+LARGEST_BATCH = 10_000  # an example
 TEMPLATE = """\
 # Written by `headroom init`. Every key: docs/configuration.md. `headroom check` reads this file.
 
@@ -37,11 +38,13 @@ TEMPLATE = """\
 [job.{job}]
 script = {script}
 # What the script takes as arguments, in its order: profiling copies of it get other topics and checkpoints.
+# With several topics {{input:NAME}} and {{output:NAME}}.
 args = [{args}]
 inputs = {{{inputs}}}{input_note}
 outputs = {{{outputs}}}{output_note}
 trigger_s = {trigger_s:g}{trigger_note}
-max_offsets_per_trigger = 10000          # the largest batch; the first one after a failure is that large
+{limited}max_offsets_per_trigger = {limit:<8}       # what the script sets as maxOffsetsPerTrigger; without
+                                         # it the first batch after a failure takes all the lag
 state_partitions = 12                    # of a new checkpoint; Spark's own 200 are slow on few executors
 
 # The promise: after a failure the job has caught up with its input within this time, with this probability.
@@ -108,6 +111,7 @@ def command(
     name = job or NAME.sub("-", script.stem.lower()).strip("-") or "job"
     read, written = inputs or _topics(READ, text), outputs or _topics(WRITTEN, text)
     spelt = triggers.spelt_in(text)
+    limit = max((one for one in triggers.limits_in(text) if one is not None), default=None)
     missing = [] if read else ["inputs"]
     window_s, column = triggers.longest_window(text) or (60.0, "")
     wanted = _options(text)
@@ -136,6 +140,8 @@ def command(
         trigger_note=""
         if spelt
         else "                            # 0: the next batch starts as the last one ends",
+        limited="# " if limit is None else "",
+        limit=limit or LARGEST_BATCH,
         windows="" if column else "# ",
         window_s=window_s,
         event_time=KAFKAS_TIME if column in ("", KAFKAS_COLUMN) else column,

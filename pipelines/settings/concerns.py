@@ -51,8 +51,10 @@ def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern
                 )
     if FILL_IN in job.args:
         yield Concern(f"{path}.args", f"has {FILL_IN} in it", "write what the script is to be given there")
+    limited = False
     if job.script is not None:
         yield from _script(job, path, folder / job.script, settings.brokers)
+        limited = (folder / job.script).is_file() and bool(triggers.limits_in(_text(folder / job.script)))
     if job.copyable:
         try:
             plans.check(live_plan(name, job, folder=folder))
@@ -60,13 +62,13 @@ def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern
             problem, _, fix = wrong.problem.rpartition(": ")
             yield Concern(wrong.setting, problem, fix)
     yield from _network_timeout(job, path, settings.spark)
-    yield from _batches(job, path)
+    yield from _batches(job, path, limited=limited)
     if settings.deployment.kind != "simulated" and not job.elsewhere:
         yield from default_state_partitions(job, path, settings.spark)
 
 
 def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) -> Iterator[Concern]:
-    """The script is there, is called with what belongs to each copy, and has the declared trigger."""
+    """The script is there, is called with what belongs to each copy, and has the declared batches."""
     if not script.is_file():
         yield Concern(
             f"{path}.script", f"is {job.script}, which is not there", f"write its path from {script.parent}"
@@ -87,11 +89,31 @@ def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) 
             "another checkpoint, which are passed as arguments",
             f"let the script read them from its arguments, and add {json.dumps(missing)[1:-1]}",
         )
-    intervals_s = triggers.spelt_in(script.read_text(errors="replace"))
-    wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in intervals_s]
+    program = _text(script)
+    wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in triggers.spelt_in(program)]
     if wrong and all(wrong):
         problem, _, fix = wrong[0].rpartition(": ")
         yield Concern(f"{path}.trigger_s", problem, fix)
+    limits = triggers.limits_in(program)
+    if None not in limits:
+        wrong = [triggers.other_limit(job.max_offsets_per_trigger, limit) for limit in limits or (None,)]
+        if all(wrong):
+            problem, _, fix = wrong[0].rpartition(": ")
+            # Without any it may be set in a module of the program: only a copy that runs knows.
+            yield Concern(f"{path}.max_offsets_per_trigger", problem, fix, serious=bool(limits))
+    if triggers.has_watermark(program) and job.event_time is None:
+        yield Concern(
+            f"{path}.event_time",
+            "is not set, but the script has a watermark: a copy would drop recorded events as late, and "
+            "seem faster than the job is",
+            'name the field that holds the time of the events, or write "kafka-timestamp", and set '
+            "longest_window_s",
+            serious=False,
+        )
+
+
+def _text(script: Path) -> str:
+    return script.read_text(encoding="utf-8", errors="replace")
 
 
 def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:
@@ -127,7 +149,7 @@ def _network_timeout(job: JobSettings, path: str, spark: SparkSettings) -> Itera
         yield Concern(where, told, fix, serious=False)
 
 
-def _batches(job: JobSettings, path: str) -> Iterator[Concern]:
+def _batches(job: JobSettings, path: str, *, limited: bool) -> Iterator[Concern]:
     target_s = job.recovery_target_s
     if 2 * job.trigger_s >= target_s:
         yield Concern(
@@ -139,7 +161,7 @@ def _batches(job: JobSettings, path: str) -> Iterator[Concern]:
     if job.max_lag_s is not None and job.max_lag_s >= target_s:
         told = f"is {job.max_lag_s:g} s: a job that far behind has broken its promise already"
         yield Concern(f"{path}.max_lag_s", told, f"max_lag_s below {target_s:g}", serious=False)
-    if job.max_offsets_per_trigger is None:
+    if job.max_offsets_per_trigger is None and not limited:
         yield Concern(
             f"{path}.max_offsets_per_trigger",
             "is not set: the first batch after a failure takes all the lag at once",

@@ -316,7 +316,9 @@ class JobBatches(Section):
     max_offsets_per_trigger: int | None = Field(
         None,
         ge=1,
-        description="Most records per batch. Without it, the first batch after a failure takes all the lag.",
+        description="Most records per batch, of each input: what the script sets as `maxOffsetsPerTrigger`. "
+        "A copy that reads with another limit is refused. Without it, the first batch after a failure takes "
+        "all the lag.",
     )
     state_partitions: int | None = Field(
         None,

@@ -96,11 +96,19 @@ class Limits:
                     f"{self._key}: the profiling copy reads with {name} = '{options[name]}', which may be "
                     f"the live one: remove it, or begin it with '{self.plan.group}'"
                 )
+        self._check_limit(options.get(triggers.LIMIT))
 
     def check_trigger(self, interval_s: float) -> None:
         """Refuse to profile with another trigger interval than was declared: its models would be wrong."""
         if self.plan.role == "profile" and (wrong := triggers.mismatch(self.plan.trigger_s, interval_s)):
             raise Misconfigured(f"{self._key}.trigger_s", wrong)
+
+    def _check_limit(self, text: str | None) -> None:
+        """Refuse to profile with other batches than were declared: predictions would step those."""
+        if text is None or text.isdecimal():  # another spelling is Spark's to refuse
+            found = None if text is None else int(text)
+            if wrong := triggers.other_limit(self.plan.max_offsets_per_trigger, found):
+                raise Misconfigured(f"{self._key}.max_offsets_per_trigger", wrong)
 
     def _check_checkpoint(self, location: str | None, form: str) -> None:
         if location is None:

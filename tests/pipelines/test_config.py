@@ -302,17 +302,42 @@ state_partitions = 12
         ('{events = "orders"}', '{a = "b", c = "d"}', "args", "write {input:NAME}"),
         ("state_partitions = 12", "scale_out_max = 20", "state_partitions", "state_partitions = 24 before"),
         ("state_partitions = 12", 'conf = {"spark.sql.shuffle.partitions" = "9"}', None, ""),
-        ("max_offsets_per_trigger = 900", "", "max_offsets_per_trigger", "takes all the lag"),
+        ("max_offsets_per_trigger = 900", "", "max_offsets_per_trigger", "is not set, but the program reads"),
         ("state_partitions", "trigger_s = 30\nstate_partitions", "trigger_s", "trigger_s below 15"),
         ("state_partitions", "max_lag_s = 60\nstate_partitions", "max_lag_s", "max_lag_s below 60"),
         ("= 60", "= 15", "spark.network_timeout_s", "takes longer than the 15 s promised"),
     ],
 )
 def test_what_will_fail_is_known_before_the_start(tmp_path, old, new, path, told):
-    (tmp_path / "job.py").touch()
+    (tmp_path / "job.py").write_text('stream.option("maxOffsetsPerTrigger", 900)')
     found = list(concerns("orders", parse(SCRIPT.replace(old, new), environment={}), folder=tmp_path))
     assert [one.path.removeprefix("job.orders.") for one in found] == ([] if path is None else [path])
     assert all(told in f"{one.problem}: {one.fix}" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "told", "serious"),
+    [
+        ('stream.option("maxoffsetspertrigger", "900")', None, "", None),
+        ('stream.options(maxOffsetsPerTrigger=900, subscribe="orders")', None, "", None),
+        ('a.option("maxOffsetsPerTrigger", 500); b.option("maxOffsetsPerTrigger", 900)', None, "", None),
+        ('stream.option("maxOffsetsPerTrigger", limit)', None, "", None),
+        ('stream.option("maxOffsetsPerTrigger", 500)', "max_offsets_per_trigger", "set it to 500", True),
+        ('stream.option("subscribe", "orders")', "max_offsets_per_trigger", "does not limit", False),
+        (
+            'stream.option("maxOffsetsPerTrigger", 900).load().withWatermark("at", "10 s")',
+            "event_time",
+            "drop recorded events as late",
+            False,
+        ),
+    ],
+)
+def test_the_batches_and_the_time_of_the_script_are_those_declared(tmp_path, program, path, told, serious):
+    """A script that did not limit its batches was predicted with batches of 900 records."""
+    (tmp_path / "job.py").write_text(program)
+    found = list(concerns("orders", parse(SCRIPT, environment={}), folder=tmp_path))
+    assert [one.path.removeprefix("job.orders.") for one in found] == ([] if path is None else [path])
+    assert all(told in f"{one.problem}: {one.fix}" and one.serious is serious for one in found)
 
 
 class TestAFileThatIsEdited:

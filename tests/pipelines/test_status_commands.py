@@ -143,6 +143,14 @@ class TestInit:
         assert headroom("init", "clicks.py").exit_code == 0
         job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
         assert (job.longest_window_s, job.event_time) == (length_s, event_time)
+        assert job.max_offsets_per_trigger is None
+
+    def test_the_largest_batch_of_the_script(self, project):
+        (project / "clicks.py").write_text('a.option("subscribe", "b").option("maxOffsetsPerTrigger", 700)')
+        (project / "headroom.toml").unlink()
+        assert headroom("init", "clicks.py").exit_code == 0
+        job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
+        assert job.max_offsets_per_trigger == 700
 
 
 class TestOnboard:

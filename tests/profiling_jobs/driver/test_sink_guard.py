@@ -135,6 +135,28 @@ def test_a_copy_may_read_what_it_was_given() -> None:
     LIMITS.check_read("rate", {})
 
 
+@pytest.mark.parametrize(
+    ("declared", "found", "told"),
+    [
+        (2000, "2000", None),
+        (None, None, None),
+        (2000, "many", None),
+        (2000, "500", "is 2000, but the program reads at most 500 .*: set it to 500"),
+        (2000, None, "is 2000, but the program does not limit its batches: remove the key"),
+        (None, "500", "is not set, but .*: set it to 500"),
+    ],
+)
+def test_a_copy_reads_batches_as_large_as_declared(
+    declared: int | None, found: str | None, told: str | None
+) -> None:
+    """Predictions step batches of the declared size: other ones recover in another time."""
+    options = {"subscribe": "scratch-in", **({} if found is None else {"maxoffsetspertrigger": found})}
+    plan = replace(COPY, max_offsets_per_trigger=declared)
+    with pytest.raises(Misconfigured, match=told) if told else nullcontext():
+        replace(LIMITS, plan=plan).check_read("kafka", options)
+    replace(LIVE, plan=replace(plan, role="live")).check_read("kafka", options)
+
+
 class Stream:
     """As much of Spark's reader and writer as is looked over."""
 
