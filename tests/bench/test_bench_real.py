@@ -1,16 +1,23 @@
 """`make bench-real` on the stepped twin: every part runs, is resumed, and tells what it saw."""
 
 import json
+import math
 from collections import Counter
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+import samples
 from memory_registry import MemoryRegistry
 
-from bench.real import drills, journal, promises, report
+from bench.real import drills, dynamic_allocation, journal, promises, report
 from bench.real.__main__ import PARTS, main, measure, write
 from bench.real.counting import Counted
-from bench.real.lab import Lengths
+from bench.real.lab import LIVE, Lengths, settings
+from models.errors import NotReady
+from models.ports import Injection, Status
 from models.quantities import Interval, Unknown
+from profiling_jobs.telemetry.timeline import Timeline
 
 SHORT = Lengths(
     sizes=(1, 2),
@@ -74,14 +81,21 @@ def test_all_parts_and_what_they_tell(folder, capsys):
 
 
 def test_promises_of_a_live_job_beside_the_largest_size(folder, monkeypatch):
-    monkeypatch.setattr(promises, "DAYS", {"headroom": 1, "static-max": 1})
+    """And beside Spark's allocation; the twin has none, and keeps the size that the job is launched with."""
+    monkeypatch.setattr(promises, "DAYS", dict.fromkeys(promises.DAYS, 1))
     monkeypatch.setattr(promises, "registry", lambda lab: MemoryRegistry())
+    monkeypatch.setattr(dynamic_allocation, "possible", lambda lab: True)
     part = run(folder, promises.NAME)[promises.NAME]
     arms = [row[0] for row in part["rows"]]
-    assert arms == ["headroom", "headroom", "static-max", "static-max"], "two failures a day, none left out"
+    assert arms[:4] == ["headroom"] * 2 + ["static-max"] * 2, "two failures a day, none left out"
+    assert arms[4:] == [promises.DYNAMIC] * 2
     assert {row[2] for row in part["rows"] if row[0] == "static-max"} == {4}
     assert value(part, "saved beside") > 0.0
     assert value(part, "recoveries inside") >= 50.0
+    costs = {arm: value(part, f"{arm}: executor-seconds") for arm in promises.DAYS}
+    assert costs["static-max"] == pytest.approx(4 * SHORT.day_s)
+    assert 0.98 < costs[promises.DYNAMIC] / costs["static-max"] < 1.0, "a killed executor is not there"
+    assert {row[4:6] == ["–", promises.SIZED_BY_SPARK] for row in part["rows"][4:]} == {True}
 
 
 @pytest.mark.fast
@@ -91,6 +105,153 @@ def test_the_failures_of_a_day_are_the_same_in_every_arm():
     kinds = Counter(kind for day in days for _, kind in day)
     assert kinds == dict.fromkeys(promises.KINDS, 8)
     assert promises.load_share(721.0, day_s=1200.0) == 2.0 * promises.load_share(719.0, day_s=1200.0)
+
+
+def a_day(timeline, *, undisturbed_since_s=-math.inf, **parts):
+    """A day of the live job, which has these samples."""
+    sampler = SimpleNamespace(reading=lambda name: nullcontext(timeline))
+    given = {
+        "_job": settings().jobs[LIVE],
+        "_server": SimpleNamespace(context=SimpleNamespace(sampler=sampler)),
+        "_lab": SimpleNamespace(say=print),
+        "_undisturbed_since_s": undisturbed_since_s,
+        "_evaluation": {},
+        "_arm": "headroom",
+    }
+    day = object.__new__(promises._Day)
+    vars(day).update(given | parts)
+    return day
+
+
+def behind(lag_s, *, rate_rps=100):
+    """Samples of every second, with this lag in seconds of input at each."""
+    timeline = Timeline()
+    for at, waiting_s in enumerate(lag_s):
+        head, waiting = 10_000 + at * rate_rps, int(waiting_s * rate_rps)
+        done = samples.offsets(head - waiting)
+        read = {"committed": done, "lag_records": waiting, "run_id": "run"}
+        timeline.add(samples.sample(float(at), samples.offsets(head), **read))
+    return timeline
+
+
+@pytest.mark.fast
+def test_a_failure_is_not_measured_by_the_lag_of_a_start_or_of_the_recovery_before():
+    """Else the job would have to fall as far behind as then to be seen to fail at all."""
+    timeline = behind([40.0] * 50 + [2.0] * 50)
+    assert a_day(timeline)._before(timeline, 99.0).band_s > 40.0
+    assert a_day(timeline, undisturbed_since_s=50.0)._before(timeline, 99.0).band_s < 5.0
+
+
+@pytest.mark.fast
+def test_a_failure_that_cannot_be_caused_just_now_is_caused_a_second_later():
+    class Failures:
+        tried = 0
+
+        def inject(self, name, kind):
+            self.tried += 1
+            if self.tried == 1:
+                raise NotReady("no executor is registered: try again")
+            return Injection("1", name, kind, "executor 0", 60.0)
+
+        def left_over(self):
+            return ()
+
+        def clear(self, id):
+            raise AssertionError(f"{id} was never caused")
+
+    there = Status("running", 2, 2, "run")
+    here = SimpleNamespace(failures=Failures(), deployments=SimpleNamespace(status=lambda name: there))
+    day = a_day(behind([2.0] * 61), _here=here, _due=[(20.0, "executor_kill"), (170.0, "driver_kill")])
+    assert day._caused(60.0) is None
+    assert len(day._due) == 2
+    row, before, _ = day._caused(60.0)
+    assert (row["kind"], row["scale_out"], row["band_s"]) == ("executor_kill", 2, before.band_s)
+    assert [kind for _, kind in day._due] == ["driver_kill"]
+
+
+def failure(kept=True, *, predicted=None, measured_s=20.0):
+    """A row of the journal. `predicted`: probability, low, mid and high."""
+    said = {"unknown": "no models yet"}
+    if predicted is not None:
+        said = dict(zip(("probability", "low", "mid", "high"), predicted, strict=True))
+    return {
+        "kind": "driver_kill",
+        "scale_out": 2,
+        "rate_rps": 500.0,
+        "lag_records": 100.0,
+        "predicted_s": said,
+        "failed_at_s": 1_000.0,
+        "downtime_s": 10.0,
+        "recovery_s": measured_s,
+        "kept": kept,
+    }
+
+
+def figures(folder, pieces):
+    kept = journal.Journal(folder / "pieces")
+    for name, executor_s, rows in pieces:
+        kept.add(promises.NAME, name, {"executor_seconds": executor_s, "failures": rows})
+    found = promises.report(journal.Journal(folder / "pieces"))
+    return {one.name: one for one in found.figures}, found
+
+
+@pytest.mark.fast
+def test_what_is_said_of_promises(tmp_path):
+    sure, even = (1.0, 10.0, 20.0, 30.0), (0.5, 10.0, 30.0, 60.0)
+    rows = [
+        failure(predicted=sure),
+        failure(predicted=even, measured_s=50.0),
+        failure(False, predicted=even, measured_s=float("inf")),
+        failure(predicted=None),
+    ]
+    figure, found = figures(tmp_path, [("headroom, day 1", 2_000.0, rows)])
+    kept = figure["promises kept where one was stated"]
+    assert kept.value == pytest.approx(100.0 * 2 / 3)
+    # Stated 2/3 on average; two even chances of three scatter by sqrt(2/4)/3.
+    assert kept.at_least == pytest.approx(100.0 * (2 / 3 - 2 * 0.5**0.5 / 3))
+    assert figure["failures without a prediction"].holds is False
+    assert figure["recoveries inside the predicted 90 %"].value == 50.0  # of all failures
+    assert figure["mean error of the predicted median"].value == pytest.approx(100.0 * (0 + 0.4 + 1) / 3)
+    assert figure["headroom: promises kept"].value == 75.0
+    assert [row[-2:] for row in found.rows][2:] == [("never", "NO"), ("20.0", "yes")]
+
+
+@pytest.mark.fast
+def test_the_first_day_is_compared_with_every_arm_that_was_measured(tmp_path):
+    ours = [
+        ("headroom, day 2", 9_000.0, [failure(False)]),
+        ("headroom, day 1", 2_400.0, [failure(), failure()]),
+        ("static-max, day 1", 4_800.0, [failure(), failure()]),
+    ]
+    figure, _ = figures(tmp_path, ours)
+    assert figure["executor-seconds beside static-max"].value == 0.5
+    assert figure["saved beside the largest size"].value == 50.0
+    assert figure["headroom: promises kept"].value == pytest.approx(100.0 * 2 / 3)
+    assert figure["headroom: broken promises of the first day"].value == 0
+    assert not any(promises.DYNAMIC in name for name in figure)
+
+    left = promises.not_caused("driver_kill", 4)
+    figure, found = figures(tmp_path, [(f"{promises.DYNAMIC}, day 1", 3_200.0, [failure(), left])])
+    assert figure[f"executor-seconds beside {promises.DYNAMIC}"].value == 0.75
+    assert figure[f"executor-seconds beside {promises.DYNAMIC}"].holds
+    assert figure[f"{promises.DYNAMIC}: promises kept"].value == 50.0
+    assert figure[f"more broken promises than {promises.DYNAMIC}"].value == -1
+    assert figure[f"more broken promises than {promises.DYNAMIC}"].holds
+    assert figure["failures of the live job"].value == 3
+    assert found.rows[-1][-2:] == ("not caused", "NO")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("ours", "theirs", "holds"), [(0, 0, True), (1, 1, False), (1, 2, True)])
+def test_promises_are_to_be_broken_less_often_than_by_spark(tmp_path, ours, theirs, holds):
+    figure, _ = figures(
+        tmp_path,
+        [
+            ("headroom, day 1", 1.0, [failure(False)] * ours + [failure()]),
+            (f"{promises.DYNAMIC}, day 1", 1.0, [failure(False)] * theirs + [failure()]),
+        ],
+    )
+    assert figure[f"more broken promises than {promises.DYNAMIC}"].holds is holds
 
 
 def test_what_was_finished_before_it_stopped_is_kept(folder, monkeypatch):
