@@ -31,6 +31,7 @@ from ..settings.schema import WebSettings
 FOLDER = "web"
 TOKEN = f"{FOLDER}/token"  # in `.headroom`
 LEAST_CHARACTERS = 16  # judgement: of a token that a person gives; ours have 43
+NET = Path("/proc/net")
 ESTABLISHED = "01"
 MAPPED = "0" * 16 + f"{int.from_bytes(bytes((0, 0, 255, 255)), sys.byteorder):08X}"
 READS = frozenset({"GET", "HEAD"})
@@ -124,8 +125,10 @@ def user_of(connection: tuple[str, int], to: tuple[str, int]) -> int | None:
     None where it is not open any more: the kernel then names root instead. OSError where it does not tell.
     """
     here, there = _as_in_the_table(connection), _as_in_the_table(to)
-    for table in ("tcp", "tcp6"):
-        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+    for table in (NET / "tcp", NET / "tcp6"):
+        if table.name == "tcp6" and not table.exists():  # a kernel without IPv6
+            continue
+        for line in table.read_text().splitlines()[1:]:
             _, local, remote, state, _, _, _, user, *_ = line.split()
             if local in here and remote in there and state == ESTABLISHED:
                 return int(user)

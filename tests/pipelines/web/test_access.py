@@ -4,7 +4,8 @@ import pytest
 
 from models.errors import Misconfigured
 from pipelines.settings.schema import WebSettings
-from pipelines.web.access import TOKEN, Access, make_token, read_token
+from pipelines.web import access
+from pipelines.web.access import TOKEN, Access, make_token, read_token, user_of
 
 pytestmark = pytest.mark.fast
 
@@ -113,3 +114,13 @@ def test_no_token_fits_where_there_is_none_and_one_is_shown_by_nothing():
     assert not Access("", 8080).fits("")
     assert ACCESS.cookie != TOKEN_OF_TESTS
     assert TOKEN_OF_TESTS not in repr(ACCESS)
+
+
+def test_a_kernel_without_ipv6_still_says_that_a_connection_is_closed(tmp_path, monkeypatch):
+    """Where the kernel does not tell whose it is, the door is content with the cookie."""
+    (tmp_path / "tcp").write_text("  sl  local_address rem_address   st\n")
+    monkeypatch.setattr(access, "NET", tmp_path)
+    assert user_of(("127.0.0.1", 40_000), ("127.0.0.1", 8080)) is None
+    (tmp_path / "tcp").unlink()
+    with pytest.raises(FileNotFoundError):
+        user_of(("127.0.0.1", 40_000), ("127.0.0.1", 8080))
