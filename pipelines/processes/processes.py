@@ -74,7 +74,9 @@ class Process:
         """Whether it has ended within the time. psutil's own `wait` would take exit codes from Popen."""
         with _opened(self.pid) as handle:
             if handle is not None and self.alive:
-                select.select([handle], [], [], max(timeout_s, 0.0))
+                ending = select.poll()  # `select` takes no handle beyond 1023
+                ending.register(handle, select.POLLIN)
+                ending.poll(1000.0 * max(timeout_s, 0.0))
             return handle is None or not self.alive
 
     def _status(self) -> str:

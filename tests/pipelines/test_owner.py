@@ -346,6 +346,25 @@ def test_a_moment_without_file_handles_is_nobodys_death(folder):
         assert owner.running() == (process,)
 
 
+def test_a_process_is_waited_for_by_an_owner_with_many_open_files(bystander):
+    """`select` takes no handle beyond 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip(f"no more than {hard} files can be opened here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while held[-1] < 1100:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        assert not bystander.wait(0.05)
+        bystander.signal(signal.SIGKILL)
+        assert bystander.wait(10.0)
+    finally:
+        for handle in held:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_what_cannot_be_identified_after_its_start_does_not_run(folder, monkeypatch):
     def nothing_left(pid):
         raise NotReady("Too many open files")
