@@ -138,8 +138,7 @@ class Attached:
         """Note what was just read of a job."""
         before = self._looks.get(name)
         if isinstance(found, HeadroomError):
-            if before is not None:
-                self._looks[name] = replace(before, found=found)
+            self._looks[name] = replace(before or _Look(found, NOT_LOOKED, NOT_LOOKED), found=found)
             return
         commit_at_s, lag = found.last_commit_at_s, found.lag_records
         since_s: float | Unknown = Unknown("nothing has arrived since its newest commit")

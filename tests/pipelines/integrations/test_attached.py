@@ -205,6 +205,9 @@ def test_a_slow_trigger_is_waited_for(owner, watching):
 def test_what_cannot_be_read_is_unknown_and_says_why(owner, watching):
     watched = watching()
     assert watched.status().state == "unknown", "nobody has looked yet"
+    owner.silent = True
+    assert watched.watches(1).reason == "the broker does not answer", "also where it never has"
+    owner.silent = False
     status = watched.watches(3, commits=False)
     assert status.state == "unknown"
     assert "is not there" in status.reason
