@@ -81,6 +81,9 @@ class SqliteStore(SqlStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
+    def _usable(self, connection: sqlite3.Connection) -> bool:
+        return not connection.in_transaction  # else its rollback has failed
+
     def _opened(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _CREATING:

@@ -108,6 +108,16 @@ class TestTrouble:
             assert store.document("orders", "search") == {"step": 1}
             assert store.document("orders", "big") is None
 
+    def test_a_transaction_that_could_not_be_rolled_back_is_not_the_end_of_it(self, tmp_path):
+        with SqliteStore(tmp_path / "headroom.db") as store:
+            store.save_document("orders", "search", {"step": 1})
+            with store._reading() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("DELETE FROM documents")
+            assert store.document("orders", "search") == {"step": 1}
+            store.save_document("orders", "search", {"step": 2})
+            assert store.document("orders", "search") == {"step": 2}
+
     def test_only_its_owner_may_read_it_and_it_can_be_closed_and_used_again(self, tmp_path):
         path = tmp_path / "new" / "headroom.db"
         store = SqliteStore(path)
