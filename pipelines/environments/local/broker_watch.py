@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from models.errors import HeadroomError
+from models.errors import HeadroomError, NotReady
 
 from ...integrations.embedded_kafka import EmbeddedBroker
 
@@ -31,13 +31,14 @@ class BrokerWatch:
 
     def look(self) -> None:
         """Check the broker, and restart it where needed."""
-        if self._broker.process is not None or not self._restarting.acquire(blocking=False):
-            return
-        try:
-            if self._broker.process is None:  # a restart may just have been over
-                self._start()
-        finally:
-            self._restarting.release()
+        with suppress(NotReady):  # what runs cannot be seen just now: the next look may
+            if self._broker.process is not None or not self._restarting.acquire(blocking=False):
+                return
+            try:
+                if self._broker.process is None:  # a restart may just have been over
+                    self._start()
+            finally:
+                self._restarting.release()
 
     def _start(self) -> None:
         if not self._down:

@@ -18,9 +18,19 @@ class Broker:
     log = Path("logs/kafka.log")
 
     def __init__(self):
-        self.process, self.problem = object(), None
+        self.process, self.problem, self.unseen = object(), None, None
         self.starts, self.said, self.restarting = [], [], threading.Lock()
         self.watch = BrokerWatch(self, restarting=self.restarting, say=self.said.append)
+
+    @property
+    def process(self):
+        if self.unseen is not None:
+            raise self.unseen
+        return self._process
+
+    @process.setter
+    def process(self, process):
+        self._process = process
 
     def start(self, *, keep_ports):
         self.starts.append(keep_ports)
@@ -64,6 +74,15 @@ def test_what_goes_wrong_is_said_once_and_tried_again(broker, problem):
     broker.problem = None
     broker.watch.look()
     assert broker.said[-1] == RUNS
+
+
+def test_processes_that_cannot_be_seen_for_a_moment_do_not_end_the_watch(broker):
+    broker.process, broker.unseen = None, NotReady("Too many open files")
+    broker.watch.look()
+    assert broker.starts == []
+    broker.unseen = None
+    broker.watch.look()
+    assert broker.starts == [True]
 
 
 def test_what_cannot_be_said_does_not_end_the_watch(broker):
