@@ -221,7 +221,7 @@ class KafkaBroker:
 
         until = time.monotonic() + self._patience_s
         if not self._turn.acquire(timeout=self._patience_s):
-            raise NotReady(f"brokers.bootstrap: {self.brokers.bootstrap} keeps another question waiting")
+            raise BrokerSilent(f"brokers.bootstrap: {self.brokers.bootstrap} keeps another question waiting")
         try:
             while True:
                 try:

@@ -9,7 +9,7 @@ import time
 import pytest
 from waiting import together
 
-from models.errors import Misconfigured, NotReady
+from models.errors import BrokerSilent, Misconfigured, NotReady
 from pipelines.integrations.kafka_broker import KafkaBroker
 from profiling_jobs.brokers import Brokers
 
@@ -97,6 +97,13 @@ def test_a_second_thread_does_not_wait_longer_than_its_patience(nobody):
         together([ask] * 4)
     assert len(told) == 4
     assert max(told) < 10.0
+
+
+def test_who_waits_in_vain_behind_another_question_has_met_a_silent_broker_too(closed):
+    """Else the gap in a job's timeline is put down to the job."""
+    with KafkaBroker(Brokers(closed), patience_s=0.1) as broker:
+        with broker._turn, pytest.raises(BrokerSilent, match="keeps another question waiting"):
+            broker.topics()
 
 
 class Admin:
