@@ -205,14 +205,14 @@ class LocalFailures:
             assert self._broker is not None
             if not self.restarting.acquire(blocking=False):
                 raise NotReady(RESTARTING)
+            restart = threading.Thread(target=self._start_broker, name="headroom-broker-restart", daemon=True)
             try:
                 self._broker.stop()
-            except BaseException:
+                restart.start()
+            except BaseException:  # no thread left, perhaps: the watch starts the broker again
                 self.restarting.release()
                 raise
-            restart = threading.Thread(target=self._start_broker, name="headroom-broker-restart", daemon=True)
             self._restarts.append(restart)
-            restart.start()
             return
         kill = kind.endswith("_kill")
         for process in processes:

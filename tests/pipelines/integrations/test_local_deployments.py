@@ -572,6 +572,20 @@ def test_a_broker_that_is_being_restarted_is_not_restarted_again(owner, local):
         failures.inject("stub", "broker_restart")
 
 
+def test_a_restart_of_the_broker_that_cannot_begin_leaves_it_to_the_watch(owner, local, monkeypatch):
+    failures = LocalFailures(owner, local, broker=SimpleNamespace(stop=lambda: None))
+    run(local)
+
+    def full(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError, match="new thread"):
+            failures.inject("stub", "broker_restart")
+    assert not failures.restarting.locked()
+
+
 def test_the_oldest_executor_is_killed_with_all_it_has_started(local, failures):
     run(local, scale_out=2)
     first, second = local.executors("stub")
