@@ -85,7 +85,8 @@ class LocalDeployments:
     def launch(self, plan: Plan) -> None:
         """Start a job. Returns once its driver is started: `status` says how it gets on."""
         plans.check(plan)
-        with self._records.changing:
+        # Alone: a stop that is under way would end the new driver, too.
+        with self._alone(plan.name), self._records.changing:
             record = self._records.find(plan.name) or Record(plan, wanted="stopped")
             if record.wanted == "running":
                 raise Unsafe(f"{plan.name} was launched already: scale it, or stop it first")
@@ -210,7 +211,8 @@ class LocalDeployments:
     def forget(self, name: str) -> None:
         """Stop a deployment, and delete everything of it but its checkpoint."""
         self.stop(name)
-        shutil.rmtree(self._records.folder(name))
+        with self._records.changing:  # who is writing to the record would bring the folder back
+            shutil.rmtree(self._records.folder(name))
 
     def folder(self, name: str) -> Path:
         """Folder in which its driver writes `progress.jsonl` and other files."""

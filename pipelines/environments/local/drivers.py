@@ -35,6 +35,7 @@ COMMAND = (sys.executable, "-P", "-m", "profiling_jobs.runner")
 STOP_S = 60.0  # judgement: a batch that takes longer is cut short
 LEAVE_S = 30.0  # judgement: Spark's own end takes 1–2 s
 EXECUTORS_LEAVE_S = 15.0  # the worker asks, and kills after 10
+KILLED_S = 30.0  # judgement: only a process whose disk hangs outlives its kill for longer than moments
 TIDY_EVERY_S = 300.0  # judgement: as often as the worker looks for what it may clear
 LOCAL = "local"  # of each driver: what a killed one leaves there could not be told to be its own elsewhere
 
@@ -169,6 +170,11 @@ class LocalDrivers:
         """Wait until its executors have ended, whose slots are needed; kill frozen and late ones."""
         until = time.monotonic() + EXECUTORS_LEAVE_S
         while left := [one for one in marked(self._owner.id) if one.role == f"executor.{name}"]:
+            if time.monotonic() > until + KILLED_S:
+                raise NotReady(
+                    f"an executor of {name} (process {left[0].pid}) goes on although it was killed: does a "
+                    "disk hang? Its slot is not free yet; try again"
+                )
             for process in left:
                 if process.frozen or time.monotonic() > until:
                     process.signal(signal.SIGKILL)

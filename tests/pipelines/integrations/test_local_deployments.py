@@ -165,6 +165,55 @@ def test_a_crash_of_ours_in_the_middle_of_a_restart_stops_no_job(owner, monkeypa
         assert second.scale("stub", 2, epoch=4, path="restart").after == 2
 
 
+def test_a_job_that_is_being_stopped_is_not_launched_meanwhile(local, monkeypatch):
+    run(local)
+    end = local._drivers.end
+
+    def meanwhile(record):
+        """The stop would end the driver of the launch, too."""
+        with pytest.raises(NotReady, match="being changed already"):
+            local.launch(plan(local))
+        return end(record)
+
+    monkeypatch.setattr(local._drivers, "end", meanwhile)
+    local.stop("stub")
+    assert local.status("stub").state == "stopped"
+    run(local)
+
+
+def test_what_is_written_of_a_deployment_that_is_being_forgotten_does_not_bring_it_back(local, monkeypatch):
+    run(local)
+    local.stop("stub")
+    save, writing, gone = local._records.save, threading.Event(), threading.Event()
+
+    def late(record):
+        writing.set()
+        gone.wait(0.5)
+        return save(record)
+
+    monkeypatch.setattr(local._records, "save", late)
+    watch = threading.Thread(target=lambda: local._records.change("stub", reason="Spark is away"))
+    watch.start()
+    assert writing.wait(5.0)
+    local.forget("stub")
+    gone.set()
+    watch.join()
+    assert not local.folder("stub").exists()
+
+
+def test_an_executor_that_outlives_its_kill_is_not_waited_for_for_ever(local, monkeypatch):
+    """As one does whose disk hangs."""
+    run(local)
+    stuck = SimpleNamespace(role="executor.stub", pid=7, frozen=False, signal=lambda number: True)
+    with monkeypatch.context() as hanging:
+        hanging.setattr(drivers, "marked", lambda owner: (stuck,))
+        hanging.setattr(drivers, "KILLED_S", 0.2)
+        with pytest.raises(NotReady, match="process 7"):
+            local.stop("stub")
+    assert local.status("stub").state == "stopped"
+    run(local)
+
+
 def test_what_cannot_be_is_refused_with_the_setting(local):
     run(local, scale_out=2)
     with pytest.raises(Misconfigured, match=r"spark\.slots: 7 executors for stub .* 6 free of 6: raise"):
