@@ -17,7 +17,6 @@ import secrets
 import signal
 import time
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 from models.errors import NotReady, Unsafe
@@ -185,14 +184,15 @@ class EmbeddedBroker:
                     *("-cp", os.pathsep.join(map(str, found))),
                 ]
                 self._format(command)
-                since = self._log_size()
+                since = self._owner.log_size(self._role)
                 process = self._owner.start(
                     self._role, [*command, "kafka.Kafka", self.folder / "server.properties"], keep_open=[lock]
                 )
                 try:
                     self._wait(process, since=since)
                 except NotReady:
-                    taken = any(word in self._written(since) for word in TAKEN)
+                    said = self._owner.written(self._role, since=since)
+                    taken = any(word in said for word in TAKEN)
                     self._owner.stop(process)
                     if keep_ports or not taken:
                         raise
@@ -310,7 +310,7 @@ class EmbeddedBroker:
             return
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         role = f"{self._role}-format"
-        since = self._log_size(role)
+        since = self._owner.log_size(role)
         process = self._owner.start(
             role,
             [
@@ -324,7 +324,7 @@ class EmbeddedBroker:
         code = self._owner.exit_code(process)
         self._owner.stop(process)
         if code != 0:
-            raise NotReady(f"the broker's folder could not be formatted: {self._said(since, role)}")
+            raise NotReady(f"the broker's folder could not be formatted: {self._said(role, since)}")
 
     def _wait(self, process: Process, *, since: int | None) -> None:
         """Wait until it serves. It is asked only after it said that it started: the port may be another's."""
@@ -332,8 +332,8 @@ class EmbeddedBroker:
         started = since is None
         while time.monotonic() < until:
             if not process.alive:
-                raise NotReady(f"the broker ended while starting: {self._said(since or 0)}")
-            started = started or STARTED in self._written(since or 0)
+                raise NotReady(f"the broker ended while starting: {self._said(self._role, since or 0)}")
+            started = started or STARTED in self._owner.written(self._role, since=since or 0)
             if started and self._admit() and self._serves():
                 return
             time.sleep(0.05)
@@ -358,15 +358,5 @@ class EmbeddedBroker:
         finally:
             admin.close()
 
-    def _log_size(self, role: str = "") -> int:
-        with suppress(FileNotFoundError):
-            return self._owner.log(role or self._role).stat().st_size
-        return 0
-
-    def _written(self, since: int, role: str = "") -> str:
-        """What it has written in this run; all of it when the log was put aside meanwhile."""
-        data = self._owner.log(role or self._role).read_bytes()
-        return data[since if since <= len(data) else 0 :].decode(errors="replace").strip()
-
-    def _said(self, since: int, role: str = "") -> str:
-        return self._written(since, role)[-600:] or "it said nothing"
+    def _said(self, role: str, since: int) -> str:
+        return self._owner.written(role, since=since)[-600:] or "it said nothing"

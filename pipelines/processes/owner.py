@@ -137,6 +137,17 @@ class Owner:
         """The log file of a role."""
         return self.folder / "logs" / f"{role}.log"
 
+    def log_size(self, role: str) -> int:
+        """Before a start: from where on `written` has the words of that run."""
+        with suppress(FileNotFoundError):
+            return self.log(role).stat().st_size
+        return 0
+
+    def written(self, role: str, *, since: int = 0) -> str:
+        """What was written to the log from this size on; all of it where the log was put aside meanwhile."""
+        data = self.log(role).read_bytes()
+        return data[since if since <= len(data) else 0 :].decode(errors="replace").strip()
+
     def start(
         self,
         role: str,

@@ -85,8 +85,7 @@ class LocalTask:
         """Run `python -m module file`."""
         if self.alive:
             raise Unsafe(f"{self.role} runs already: wait for it, or stop it first")
-        log = self._owner.log(self.role)
-        self._before = log.stat().st_size if log.exists() else 0
+        self._before = self._owner.log_size(self.role)
         command: list[str | Path] = [sys.executable, "-m", module, file]
         self._process = self._owner.start(self.role, command, environment=self.environment(brokers))
 
@@ -98,4 +97,4 @@ class LocalTask:
     def said(self) -> tuple[int | None, str]:
         """How it ended, and what this run has written to its log."""
         code = self._owner.exit_code(self._process) if self._process else None
-        return code, self._owner.log(self.role).read_bytes()[self._before :].decode(errors="replace")
+        return code, self._owner.written(self.role, since=self._before)

@@ -54,6 +54,21 @@ def test_a_function_that_moves_event_times_is_found_beside_the_settings(tmp_path
     assert "function moved" in done.stdout, done.stderr
 
 
+def test_what_a_run_has_said_is_known_also_where_the_log_of_before_was_put_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalSpark, "environment", lambda self: {})
+    monkeypatch.setattr("pipelines.processes.owner.LOG_BYTES", 999)
+    with Owner(tmp_path / ".headroom") as owner:
+        task = LocalTask(owner, "recording.orders")
+        log = owner.log(task.role)
+        log.parent.mkdir()
+        log.write_text("of an earlier run\n" * 1000)
+        for _ in range(2):
+            task.start("json.tool", tmp_path / "nowhere.json", Brokers("127.0.0.1:9092"))
+            until(lambda: not task.alive)
+            code, said = task.said()
+            assert (code == 0, said.count("usage:"), "earlier" in said) == (False, 1, False), said
+
+
 # ------------------------------------------------------------------------------------------------- real
 
 
