@@ -158,10 +158,11 @@ class LocalDrivers:
         return said
 
     def end_processes(self, name: str) -> None:
-        """Kill every process of the driver, also frozen ones."""
+        """Kill every process of the driver, also frozen ones; NotReady where one outlives that."""
         for process in self.processes(name):
             process.signal(signal.SIGKILL)
-            process.wait(LEAVE_S)
+            if not process.wait(LEAVE_S):
+                raise _outlives(process, f"the driver of {name}")
         for process in self._owner.running(_role(name)):
             self._owner.stop(process, kill=True)
         shutil.rmtree(self._records.folder(name) / LOCAL, ignore_errors=True)
@@ -171,14 +172,16 @@ class LocalDrivers:
         until = time.monotonic() + EXECUTORS_LEAVE_S
         while left := [one for one in marked(self._owner.id) if one.role == f"executor.{name}"]:
             if time.monotonic() > until + KILLED_S:
-                raise NotReady(
-                    f"an executor of {name} (process {left[0].pid}) goes on although it was killed: does a "
-                    "disk hang? Its slot is not free yet; try again"
-                )
+                raise _outlives(left[0], f"an executor of {name}")
             for process in left:
                 if process.frozen or time.monotonic() > until:
                     process.signal(signal.SIGKILL)
             time.sleep(0.1)
+
+
+def _outlives(process: Process, what: str) -> NotReady:
+    """Only in the middle of a system call: what it writes there could still arrive."""
+    return NotReady(f"{what} (process {process.pid}) goes on although it was killed: does a disk hang?")
 
 
 def _role(name: str) -> str:

@@ -201,15 +201,32 @@ def test_what_is_written_of_a_deployment_that_is_being_forgotten_does_not_bring_
     assert not local.folder("stub").exists()
 
 
-def test_an_executor_that_outlives_its_kill_is_not_waited_for_for_ever(local, monkeypatch):
-    """As one does whose disk hangs."""
+class Stuck:
+    """A process that outlives its kill, as one does whose disk hangs."""
+
+    pid, frozen = 7, False
+
+    def __init__(self, role):
+        self.role = role
+
+    def signal(self, number):
+        return True
+
+    def wait(self, timeout_s):
+        return False
+
+
+@pytest.mark.parametrize("part", ["executor", "driver"])
+def test_what_outlives_its_kill_is_not_waited_for_for_ever_nor_started_beside(local, monkeypatch, part):
     run(local)
-    stuck = SimpleNamespace(role="executor.stub", pid=7, frozen=False, signal=lambda number: True)
     with monkeypatch.context() as hanging:
-        hanging.setattr(drivers, "marked", lambda owner: (stuck,))
+        hanging.setattr(drivers, "marked", lambda owner: (Stuck(f"{part}.stub"),))
         hanging.setattr(drivers, "KILLED_S", 0.2)
-        with pytest.raises(NotReady, match="process 7"):
+        with pytest.raises(NotReady, match=rf"{part} of stub \(process 7\)"):
             local.stop("stub")
+        if part == "driver":
+            with pytest.raises(NotReady, match="driver of stub"):
+                local.launch(plan(local))
     assert local.status("stub").state == "stopped"
     run(local)
 
