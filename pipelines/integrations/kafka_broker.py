@@ -17,7 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from models.arguments import number, whole
 from models.errors import BrokerSilent, Misconfigured, NotReady, Unsafe
@@ -31,6 +32,25 @@ SEGMENT_BYTES = 64 * 2**20  # judgement: only whole segments are deleted; some b
 KNOWN_S = 1.0  # judgement: so long a topic's partitions are believed; one sample asks for them three times
 CONNECT = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 Answer = TypeVar("Answer")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _refusals_are_ours(method: Method) -> Method:
+    """Raise whatever else the brokers refuse as an error of ours: its callers know no others."""
+
+    @wraps(method)
+    def asked(broker: KafkaBroker, *details: Any, **more: Any) -> Any:
+        from kafka.errors import KafkaError, UnknownError
+
+        try:
+            return method(broker, *details, **more)
+        except KafkaError as error:
+            said = f"brokers.bootstrap: {broker.brokers.bootstrap} answers {type(error).__name__} ({error})"
+            if isinstance(error, UnknownError):  # as they call whatever went wrong on their side
+                raise NotReady(f"{said}: see the log of the brokers, and try again") from error
+            raise Unsafe(f"{said}: see what the brokers are set to allow") from error
+
+    return cast("Method", asked)
 
 
 class KafkaBroker:
@@ -57,6 +77,7 @@ class KafkaBroker:
 
     # ---------------------------------------------------------------- topics
 
+    @_refusals_are_ours
     def topics(self) -> Mapping[str, int]:
         found = self._ask(lambda admin: admin.describe_topics())
         return {
@@ -65,6 +86,7 @@ class KafkaBroker:
             if not topic["is_internal"] and not topic["error_code"]
         }
 
+    @_refusals_are_ours
     def create(self, topic: str, *, partitions: int, kept_s: float | None = None) -> None:
         from kafka.errors import (
             InvalidConfigurationError,
@@ -95,6 +117,7 @@ class KafkaBroker:
         except InvalidTopicError as error:
             raise Misconfigured("topic", f"'{topic}' is no name for a topic") from error
 
+    @_refusals_are_ours
     def delete(self, topic: str) -> None:
         from kafka.errors import InvalidTopicError, UnknownTopicOrPartitionError
 
@@ -109,16 +132,19 @@ class KafkaBroker:
 
     # --------------------------------------------------------------- offsets
 
+    @_refusals_are_ours
     def starts(self, topics: Sequence[str]) -> Offsets:
         from kafka.admin import OffsetSpec
 
         return self._list(topics, OffsetSpec.EARLIEST)
 
+    @_refusals_are_ours
     def ends(self, topics: Sequence[str]) -> Offsets:
         from kafka.admin import OffsetSpec
 
         return self._list(topics, OffsetSpec.LATEST)
 
+    @_refusals_are_ours
     def offsets_at(self, topic: str, at_s: float) -> Offsets:
         from kafka.admin import OffsetSpec, OffsetTimestamp
 
@@ -130,6 +156,7 @@ class KafkaBroker:
             return {part: offset if offset >= 0 else ends[part] for part, offset in found.items()}
         return found
 
+    @_refusals_are_ours
     def committed(self, group: str, topics: Sequence[str]) -> Offsets:
         from kafka.errors import GroupIdNotFoundError, InvalidGroupIdError
 
@@ -144,6 +171,7 @@ class KafkaBroker:
             raise Misconfigured("group", f"'{group}' is no name for a consumer group") from error
         return {(part.topic, part.partition): kept.offset for part, kept in found.items() if kept.offset >= 0}
 
+    @_refusals_are_ours
     def commit(self, group: str, offsets: Offsets) -> None:
         from kafka.errors import InvalidGroupIdError
         from kafka.structs import OffsetAndMetadata, TopicPartition

@@ -9,16 +9,9 @@ import time
 import pytest
 from waiting import together
 
-from models.errors import BrokerSilent, Misconfigured, NotReady
+from models.errors import BrokerSilent, Misconfigured, NotReady, Unsafe
 from pipelines.integrations.kafka_broker import KafkaBroker
 from profiling_jobs.brokers import Brokers
-
-pytestmark = [
-    # kafka-python reads its schemas that way while it is imported.
-    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
-    # And it leaves the sockets of refused connections to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
 
 
 @pytest.fixture
@@ -101,9 +94,31 @@ def test_a_second_thread_does_not_wait_longer_than_its_patience(nobody):
 
 def test_who_waits_in_vain_behind_another_question_has_met_a_silent_broker_too(closed):
     """Else the gap in a job's timeline is put down to the job."""
-    with KafkaBroker(Brokers(closed), patience_s=0.1) as broker:
-        with broker._turn, pytest.raises(BrokerSilent, match="keeps another question waiting"):
-            broker.topics()
+    broker = KafkaBroker(Brokers(closed), patience_s=0.1)
+    with broker._turn, pytest.raises(BrokerSilent, match="keeps another question waiting"):
+        broker.topics()
+
+
+@pytest.mark.parametrize(
+    ("name", "ask", "raised"),
+    [
+        ("UnknownError", lambda broker: broker.ends(["orders"]), NotReady),
+        ("UnsupportedVersionError", lambda broker: broker.ends(["orders"]), Unsafe),
+        ("TopicDeletionDisabledError", lambda broker: broker.delete("orders"), Unsafe),
+    ],
+)
+def test_whatever_the_brokers_refuse_is_an_error_of_ours(closed, monkeypatch, name, ask, raised):
+    """Any other would end the round of samples of every job."""
+    import kafka.errors
+
+    class Refuses:
+        def __getattr__(self, question):
+            raise getattr(kafka.errors, name)("not here")
+
+    with KafkaBroker(Brokers(closed)) as broker:
+        monkeypatch.setattr(broker, "_connected", lambda until: Refuses())
+        with pytest.raises(raised, match=rf"brokers\.bootstrap: {closed} answers {name}"):
+            ask(broker)
 
 
 class Admin:
