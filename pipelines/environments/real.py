@@ -159,5 +159,5 @@ def _batch_began_s(folder: Path, batch: int) -> float | Unknown:
     for event in progress.read(folder / "progress.jsonl"):
         report = event.get("progress")
         if event["event"] == "progress" and report and report.get("batchId") == batch:
-            return datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
+            return datetime.fromisoformat(report["timestamp"]).timestamp()
     return Unknown(f"batch {batch} is not in the driver's reports")

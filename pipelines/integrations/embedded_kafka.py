@@ -211,13 +211,6 @@ class EmbeddedBroker:
         if process is not None:
             self._owner.stop(process, grace_s=STOP_S, kill=kill)
 
-    def restart(self, *, kill: bool = False) -> float:
-        """Stop and start again on the same ports; the seconds until it answered."""
-        before = time.monotonic()
-        self.stop(kill=kill)
-        self.start(keep_ports=True)
-        return time.monotonic() - before
-
     def _lock(self) -> int:
         """A lock that the broker inherits: it is held until the last of us has gone."""
         lock = os.open(self.folder / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

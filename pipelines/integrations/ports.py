@@ -35,13 +35,6 @@ def is_free(port: int) -> bool:
         return True
 
 
-def answers(port: int) -> bool:
-    """Whether a server listens there."""
-    with suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
-        return True
-    return False
-
-
 def free_ports(count: int) -> tuple[int, ...]:
     """Ports that are free now; another program may be quicker than the server that is to use them."""
     highest = 32_000

@@ -100,23 +100,6 @@ logger.native.level=error
 
 
 @dataclass(frozen=True)
-class ClusterStatus:
-    """What runs of the cluster, and how much of it is taken."""
-
-    master: bool
-    worker: bool
-    slots: int = 0
-    slots_used: int = 0
-    applications: tuple[str, ...] = ()
-    """The names of the jobs that are connected."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether a job can be started."""
-        return self.master and self.worker
-
-
-@dataclass(frozen=True)
 class ExecutorProcess:
     """One executor of a job, as a process."""
 
@@ -141,7 +124,7 @@ class LocalSpark:
             raise NotReady("the local Spark was never started")
         return f"spark://{ports.HOST}:{kept[0]}"
 
-    def ensure(self) -> ClusterStatus:
+    def ensure(self) -> None:
         """A master and a worker that can take jobs: those that run, and new ones for those that do not.
 
         Jobs survive the loss of the worker: a new one gives them executors again. They do not survive the
@@ -158,33 +141,10 @@ class LocalSpark:
             self._start_master()
         if not self._owner.running(WORKER):
             self._start_worker()
-        return self.status()
-
-    def status(self) -> ClusterStatus:
-        """What is there now. A dead worker shows at once, a dead master too."""
-        master = bool(self._owner.running(MASTER))
-        worker = bool(self._owner.running(WORKER))
-        state = self._ask()
-        if state is None:
-            return ClusterStatus(master=False, worker=worker)
-        alive = [one for one in state["workers"] if one["state"] == "ALIVE"]
-        return ClusterStatus(
-            master=master,
-            worker=worker and bool(alive),
-            slots=sum(one["cores"] for one in alive),
-            slots_used=sum(one["coresused"] for one in alive),
-            applications=tuple(app["name"] for app in state["activeapps"]),
-        )
 
     def lost(self) -> tuple[str, ...]:
         """Which of the two do not run; by their processes: a busy one must not pass for dead."""
         return tuple(role for role in (MASTER, WORKER) if not self._owner.running(role))
-
-    def stop(self) -> None:
-        """End worker and master. Stopping what does not run is not an error."""
-        for role in (WORKER, MASTER):
-            for process in self._owner.running(role):
-                self._owner.stop(process)
 
     def environment(self) -> dict[str, str]:
         """What a driver, the master and the worker need in their environment."""

@@ -23,27 +23,19 @@ import pytest
 import waiting
 from brokers_outside import KafkaOutside, TwinOutside
 
-from models.errors import HeadroomError, Misconfigured
+from models.errors import HeadroomError
 from models.ports import Broker, Deployments, Failures, Function, Metrics, Plan, Status
 from models.quantities import Unknown
 from models.simulation.batches import Behaviour, Platform
 from models.simulation.cluster import SimulatedFailures
 from models.simulation.sampling import SimulatedMetrics
 from pipelines.environments.simulated.time import SharedCluster
-from pipelines.integrations import java
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.settings.schema import SparkSettings
 from profiling_jobs.brokers import Brokers
 
-REAL = (
-    pytest.mark.real,
-    # kafka-python reads its schemas that way while it is imported.
-    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
-    # And it leaves the sockets of refused connections to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-)
 SLOTS = 4
 FREEZE_S = 20  # as by default; a busy machine must still send its heartbeats
 PARTITIONS = 4
@@ -276,15 +268,11 @@ class LocalWorld(RealWorld):
 
 
 @pytest.fixture(scope="package")
-def real_owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
-    """The owner of everything real that these suites start; skipped with a reason where Java is missing.
+def real_owner(tmp_path_factory: pytest.TempPathFactory, real_java: Any) -> Iterator[Owner]:
+    """The owner of everything real that these suites start.
 
     It ends with these suites: the jobs they keep running would take a processor from all later tests.
     """
-    try:
-        java.find()
-    except Misconfigured as error:
-        pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("contracts") / ".headroom"
     try:
         with Owner(folder) as owner:
@@ -310,7 +298,7 @@ def local_world(real_owner: Owner, real_broker: EmbeddedBroker) -> Iterator[Loca
         world.close()
 
 
-@pytest.fixture(params=["twin", pytest.param("local", marks=REAL)])
+@pytest.fixture(params=["twin", pytest.param("local", marks=pytest.mark.real)])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "twin":
         return TwinWorld(tmp_path)

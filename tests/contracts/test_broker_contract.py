@@ -20,7 +20,6 @@ from models.quantities import Misuse
 from models.simulation.cluster import Cluster
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
-from tests.contracts.conftest import REAL
 
 names = (f"contract-{number}" for number in itertools.count())
 
@@ -72,7 +71,8 @@ class KafkaBench(KafkaOutside):
             time.sleep(0.05)
 
     def restart(self) -> None:
-        self._embedded.restart(kill=True)
+        self._embedded.stop(kill=True)
+        self._embedded.start(keep_ports=True)
 
     @contextmanager
     def silence(self) -> Iterator[Broker]:
@@ -98,7 +98,7 @@ class KafkaBench(KafkaOutside):
 Bench = TwinBench | KafkaBench
 
 
-@pytest.fixture(params=["twin", pytest.param("kafka", marks=REAL)])
+@pytest.fixture(params=["twin", pytest.param("kafka", marks=pytest.mark.real)])
 def bench(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "twin":
         yield TwinBench()

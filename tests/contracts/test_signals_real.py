@@ -23,9 +23,8 @@ from models.ports import Function
 from models.quantities import Unknown
 from profiling_jobs.periodic import Periodic
 from profiling_jobs.telemetry.timeline import EVERY_S, Sampler, Timeline
-from tests.contracts.conftest import REAL
 
-pytestmark = list(REAL)
+pytestmark = pytest.mark.real
 
 FIGURES = logging.getLogger("signals")  # shown with --log-cli-level=INFO
 RATE_RPS = 150.0  # an eighth of what two executors carry: batches are short, and a busy machine copes

@@ -9,6 +9,7 @@ from models.simulation.cluster import Cluster
 from profiling_jobs.brokers import Brokers
 
 PRODUCED_S = 30.0
+READ_S = 60.0
 
 
 class TwinOutside:
@@ -57,3 +58,21 @@ class KafkaOutside:
 
         with KafkaAdminClient(**self.brokers.client()) as admin:
             admin.delete_records({TopicPartition(topic, part): offset for part, offset in before.items()})
+
+
+def values(brokers: Brokers, topic: str) -> list[bytes]:
+    """The value of every record that is in a topic now."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    with KafkaConsumer(
+        **brokers.client(), auto_offset_reset="earliest", enable_auto_commit=False
+    ) as consumer:
+        parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
+        consumer.assign(parts)
+        ends = consumer.end_offsets(parts)
+        found: list[bytes] = []
+        limit_s = time.monotonic() + READ_S
+        while any(consumer.position(part) < ends[part] for part in parts):
+            assert time.monotonic() < limit_s, "the records did not come"
+            found += [record.value for records in consumer.poll(500).values() for record in records]
+        return found

@@ -117,7 +117,7 @@ class LocalDrivers:
     def executors(self, name: str) -> tuple[ExecutorProcess, ...]:
         """The living executors of the newest run; older ones may still be on their way out."""
         found = self._spark.executors(name)
-        newest = max((one.application_id for one in found), default="", key=_started)
+        newest = max((one.application_id for one in found), default="")  # the time of its start leads
         return tuple(one for one in found if one.application_id == newest)
 
     def log(self, name: str) -> Path:
@@ -180,7 +180,7 @@ class LocalDrivers:
 
 
 def _outlives(process: Process, what: str) -> NotReady:
-    """Only in the middle of a system call: what it writes there could still arrive."""
+    """Such a process is in the middle of a system call: what it writes there could still arrive."""
     return NotReady(f"{what} (process {process.pid}) goes on although it was killed: does a disk hang?")
 
 
@@ -193,9 +193,3 @@ def _changed_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _started(application_id: str) -> tuple[str, int]:
-    """app-20261118114500-0003: the time of its start, and a number that grows."""
-    head, _, tail = application_id.rpartition("-")
-    return head, int(tail) if tail.isdigit() else -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -11,15 +10,14 @@ import stat
 import subprocess
 import tempfile
 import threading
-import time
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import kafka
 import pytest
+from brokers_outside import values
 from open_broker import OpenBroker
 from waiting import until
 
@@ -28,30 +26,10 @@ from pipelines.integrations import jars, ports
 from pipelines.integrations.embedded_kafka import NODE_PASSWORD, EmbeddedBroker
 from pipelines.integrations.java import Java
 from pipelines.integrations.kafka_broker import KafkaBroker
-from pipelines.processes.owner import Owner, cleanup
+from pipelines.processes.owner import Owner
 from profiling_jobs.brokers import Brokers
 
-pytestmark = [
-    pytest.mark.real,
-    # kafka-python reads its schemas that way while it is imported.
-    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
-    # And it leaves the sockets of refused connections to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("kafka") / ".headroom"
-    yield path
-    cleanup(path, end_owner=True)
-    gc.collect()  # kafka-python's sockets, while we do not mind
-
-
-@pytest.fixture(scope="module")
-def owner(folder: Path) -> Iterator[Owner]:
-    with Owner(folder) as owner:
-        yield owner
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
@@ -69,24 +47,6 @@ def broker(owner: Owner) -> EmbeddedBroker:
 def create(brokers: Brokers, topic: str) -> None:
     with KafkaBroker(brokers) as there:
         there.create(topic, partitions=3)
-
-
-def read_all(brokers: Brokers, topic: str) -> list[bytes]:
-    from kafka import KafkaConsumer, TopicPartition
-
-    consumer = KafkaConsumer(**brokers.client(), auto_offset_reset="earliest", enable_auto_commit=False)
-    try:
-        parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
-        consumer.assign(parts)
-        ends = consumer.end_offsets(parts)
-        values: list[bytes] = []
-        limit_s = time.monotonic() + 60
-        while any(consumer.position(part) < ends[part] for part in parts):
-            assert time.monotonic() < limit_s, "the records did not come"
-            values += [record.value for records in consumer.poll(500).values() for record in records]
-        return values
-    finally:
-        consumer.close()
 
 
 def test_no_acknowledged_record_is_lost_when_the_broker_is_killed(
@@ -125,7 +85,8 @@ def test_no_acknowledged_record_is_lost_when_the_broker_is_killed(
         consumer.commit({part: OffsetAndMetadata(7, "", -1)})
         consumer.close()
         before = len(acknowledged)
-        broker.restart(kill=True)
+        broker.stop(kill=True)
+        broker.start(keep_ports=True)
         assert broker.brokers == brokers  # clients find it again
         # The same producer goes on after the restart.
         until(lambda: len(acknowledged) >= before + 1000)
@@ -133,7 +94,7 @@ def test_no_acknowledged_record_is_lost_when_the_broker_is_killed(
         stop.set()
         thread.join(timeout=120)
         producer.close()
-    missing = set(acknowledged) - set(read_all(brokers, "orders"))
+    missing = set(acknowledged) - set(values(brokers, "orders"))
     assert not missing
     consumer = KafkaConsumer(**brokers.client(), group_id="headroom.orders")
     assert consumer.committed(TopicPartition("orders", 0)) == 7
@@ -377,7 +338,8 @@ def test_a_password_that_was_deleted_is_made_anew(owner: Owner) -> None:
     broker.start()
     before = (broker.folder / "password").read_text()
     (broker.folder / "password").unlink()
-    broker.restart()
+    broker.stop()
+    broker.start(keep_ports=True)
     assert (broker.folder / "password").read_text() != before
     with KafkaBroker(broker.brokers) as ours:
         assert ours.topics() == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from brokers_outside import values
 from waiting import until
 
 from models.ports import Function, Plan, Script
@@ -22,7 +22,7 @@ from pipelines.environments.local.failures import LocalFailures
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.integrations.spark import LocalSpark
-from pipelines.processes.owner import Owner, cleanup
+from pipelines.processes.owner import Owner
 from pipelines.settings.schema import SparkSettings
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver import progress
@@ -30,13 +30,7 @@ from profiling_jobs.driver.batch_files import read_batches
 from profiling_jobs.jobs import enrichment
 from profiling_jobs.telemetry.checkpoint import Checkpoint, Position
 
-pytestmark = [
-    pytest.mark.real,
-    # kafka-python reads its schemas that way while it is imported.
-    pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated:DeprecationWarning"),
-    # And it leaves the sockets of refused connections to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.real
 SETTINGS = SparkSettings(slots=5)
 
 # As somebody has it: a session of its own, a module beside it, a hard-wired master, a query that is awaited.
@@ -89,18 +83,6 @@ class Place:
             for key, value in zip(events["key"].to_pylist(), events["value"].to_pylist(), strict=True):
                 producer.send(topic, key=key, value=value)
 
-    def read(self, topic):
-        from kafka import KafkaConsumer, TopicPartition
-
-        with KafkaConsumer(**self.brokers.client(), auto_offset_reset="earliest") as consumer:
-            parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic)]
-            consumer.assign(parts)
-            ends = consumer.end_offsets(parts)
-            values = []
-            while any(consumer.position(part) < ends[part] for part in parts):
-                values += [record.value for found in consumer.poll(500).values() for record in found]
-            return values
-
     def committed(self, group, topic):
         from kafka import KafkaConsumer, TopicPartition
 
@@ -151,22 +133,16 @@ class Flow:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, real_java):
-    project = tmp_path_factory.mktemp("jobs")
-    folder = project / ".headroom"
-    (project / "job").mkdir()
-    (project / "job" / "loud.py").write_text(SCRIPT)
-    (project / "job" / "shouting.py").write_text(MODULE)
-    try:
-        with Owner(folder) as owner:
-            brokers = EmbeddedBroker(owner).start()
-            spark = LocalSpark(owner, SETTINGS)
-            spark.ensure()
-            with LocalDeployments(owner, spark, brokers, settings=SETTINGS) as deployments:
-                yield Place(owner, brokers, deployments)
-    finally:
-        cleanup(folder, end_owner=True)
-        gc.collect()  # kafka-python's sockets, while we do not mind
+def place(owner):
+    scripts = owner.folder.parent / "job"
+    scripts.mkdir()
+    (scripts / "loud.py").write_text(SCRIPT)
+    (scripts / "shouting.py").write_text(MODULE)
+    brokers = EmbeddedBroker(owner).start()
+    spark = LocalSpark(owner, SETTINGS)
+    spark.ensure()
+    with LocalDeployments(owner, spark, brokers, settings=SETTINGS) as deployments:
+        yield Place(owner, brokers, deployments)
 
 
 def test_every_order_comes_out_once_where_each_batch_is_one_thing(place):
@@ -268,9 +244,9 @@ def test_a_script_runs_unchanged_as_a_copy_and_is_kept_to_its_topics(place):
     assert "spark.master is set by the program and by Headroom, which wins" in said
     assert "profiling copy loud-copy: checked at every DataStreamWriter.start" in said
     assert "trusted: " in said
-    assert place.read("loud") == []
-    assert len(place.read("beside")) == 1
-    written = place.read("scratch")
+    assert values(place.brokers, "loud") == []
+    assert len(values(place.brokers, "beside")) == 1
+    written = values(place.brokers, "scratch")
     assert len(written) == 100
     assert all(value == value.upper() for value in written)
     assert place.committed("headroom.loud-copy", "clicks") == 100

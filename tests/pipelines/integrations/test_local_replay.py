@@ -20,7 +20,7 @@ from pipelines.environments.replay import RunningReplay, record, start_recording
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kafka_broker import KafkaBroker
 from pipelines.integrations.spark import LocalSpark
-from pipelines.processes.owner import Owner, cleanup
+from pipelines.processes.owner import Owner
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.recording.recorder import Request
 from profiling_jobs.replay.replay_plan import Control, Replay, Schedule
@@ -70,16 +70,6 @@ def test_what_a_run_has_said_is_known_also_where_the_log_of_before_was_put_aside
 
 
 # ------------------------------------------------------------------------------------------------- real
-
-
-@pytest.fixture(scope="module")
-def owner(tmp_path_factory, real_java):
-    path = tmp_path_factory.mktemp("replay") / ".headroom"
-    try:
-        with Owner(path) as owner:
-            yield owner
-    finally:
-        cleanup(path, end_owner=True)
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,10 @@ def test_any_range_of_the_kernel_leaves_ports(tmp_path, monkeypatch):
 
 def test_a_port_that_is_listened_on_is_not_free():
     (port,) = ports.free_ports(1)
-    assert not ports.answers(port)
     with socket.socket() as server:
         server.bind((ports.HOST, port))
         server.listen()
         assert not ports.is_free(port)
-        assert ports.answers(port)
         assert not ports.wait_until_free((port,), timeout_s=0.1)
     assert ports.wait_until_free((port,), timeout_s=5.0)
 

@@ -8,17 +8,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until
 
 from models.errors import Misconfigured, NotReady, Unsafe
 from pipelines.environments.local.executors import LocalExecutors
-from pipelines.integrations import jars, ports, spark
-from pipelines.integrations.java import Java
-from pipelines.integrations.spark import MASTER, WORKER, ClusterStatus, LocalSpark
+from pipelines.integrations import jars, spark
+from pipelines.integrations.spark import MASTER, WORKER, LocalSpark
 from pipelines.processes.owner import Owner, cleanup
 from pipelines.processes.processes import OWNER, ROLE, Process, marked
 from pipelines.settings import spark_timeouts
@@ -173,10 +172,8 @@ def test_before_it_was_started_there_is_no_address_and_nothing_runs(tmp_path: Pa
     cluster = LocalSpark(Owner(tmp_path))
     with pytest.raises(NotReady, match="never started"):
         cluster.url
-    assert cluster.status() == ClusterStatus(master=False, worker=False)
-    assert not cluster.status().ready
+    assert cluster.lost() == (MASTER, WORKER)
     assert cluster.executors("orders") == ()
-    cluster.stop()
 
 
 @pytest.mark.parametrize(("role", "cleared"), [("executor.orders", False), ("kafka", True)])
@@ -211,33 +208,33 @@ while True:
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, real_java: Java) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("spark") / ".headroom"
-    yield path
-    cleanup(path, end_owner=True)
+def known_to_the_master(cluster: LocalSpark) -> dict[str, Any]:
+    found = cluster._ask()
+    assert found is not None, "the master does not answer"
+    return found
 
 
-@pytest.fixture(scope="module")
-def owner(folder: Path) -> Iterator[Owner]:
-    with Owner(folder) as owner:
-        yield owner
+def jobs(cluster: LocalSpark) -> list[str]:
+    """The names of the jobs that are connected."""
+    return [one["name"] for one in known_to_the_master(cluster)["activeapps"]]
 
 
 @pytest.fixture(scope="module")
 def cluster(owner: Owner) -> LocalSpark:
     cluster = LocalSpark(owner, SparkSettings(slots=2))
-    assert cluster.ensure() == ClusterStatus(master=True, worker=True, slots=2)
+    cluster.ensure()
+    (worker,) = known_to_the_master(cluster)["workers"]
+    assert (worker["state"], worker["cores"]) == ("ALIVE", 2)
     return cluster
 
 
 @pytest.fixture(scope="module")
-def driver(owner: Owner, cluster: LocalSpark, folder: Path) -> Process:
-    (folder / "driver.py").write_text(DRIVER)
-    (folder / "conf.json").write_text(json.dumps(cluster.job_conf("counting")))
+def driver(owner: Owner, cluster: LocalSpark) -> Process:
+    (owner.folder / "driver.py").write_text(DRIVER)
+    (owner.folder / "conf.json").write_text(json.dumps(cluster.job_conf("counting")))
     return owner.start(
         "driver.counting",
-        [sys.executable, folder / "driver.py", folder / "conf.json"],
+        [sys.executable, owner.folder / "driver.py", owner.folder / "conf.json"],
         environment=cluster.environment(),
     )
 
@@ -251,38 +248,38 @@ def test_a_job_runs_and_its_executors_are_known(owner: Owner, cluster: LocalSpar
     until(lambda: len(rounds(owner)) >= 2)
     assert json.loads(rounds(owner)[-1]) == [["executor.counting", owner.id, sys.executable]]
     until(lambda: len(cluster.executors("counting")) == 2)
-    status = cluster.status()
-    assert (status.slots, status.slots_used, status.applications) == (2, 2, ("counting",))
+    assert jobs(cluster) == ["counting"]
+    assert sum(one["coresused"] for one in known_to_the_master(cluster)["workers"]) == 2
     first, second = cluster.executors("counting")
     assert (first.executor_id, second.executor_id) == ("0", "1")
     assert first.application_id.startswith("app-")
     assert cluster.executors("other") == ()
     before = owner.running()
-    assert cluster.ensure() == status, "what runs is left alone"
-    assert owner.running() == before
+    cluster.ensure()
+    assert owner.running() == before, "what runs is left alone"
 
 
 @pytest.mark.real
 def test_nobody_else_runs_code_in_our_name_and_the_secret_is_on_no_command_line(
-    owner: Owner, cluster: LocalSpark, driver: Process, folder: Path
+    owner: Owner, cluster: LocalSpark, driver: Process
 ) -> None:
     defaults = cluster.folder / "conf" / "spark-defaults.conf"
     assert defaults.stat().st_mode & 0o777 == 0o600
     secret = defaults.read_text().split()[-1]
     until(lambda: len(cluster.executors("counting")) == 2)
     assert not [one for one in owner.everything() if any(secret in word for word in one.command)]
-    stranger = {**cluster.environment(), "SPARK_CONF_DIR": str(folder)}
+    stranger = {**cluster.environment(), "SPARK_CONF_DIR": str(owner.folder)}
     foreign = {**cluster.job_conf("stranger"), "spark.authenticate": "false"}
-    (folder / "foreign.json").write_text(json.dumps(foreign))
+    (owner.folder / "foreign.json").write_text(json.dumps(foreign))
     owner.start(
         "driver.stranger",
-        [sys.executable, folder / "driver.py", folder / "foreign.json"],
+        [sys.executable, owner.folder / "driver.py", owner.folder / "foreign.json"],
         environment=stranger,
     )
     until(lambda: "Failed to connect to master" in owner.log("driver.stranger").read_text())
     assert "Expected SaslMessage" in owner.log(MASTER).read_text()
     owner.stop(owner.running("driver.stranger")[0])
-    assert cluster.status().applications == ("counting",)
+    assert jobs(cluster) == ["counting"]
 
 
 def asked(port: int, path: str, method: str = "GET") -> bytes:
@@ -317,8 +314,8 @@ def test_no_page_of_sparks_ends_or_halts_anything(owner: Owner, cluster: LocalSp
     done = len(rounds(owner))
     until(lambda: not driver.alive or len(rounds(owner)) > done + 2)
     assert driver.alive
-    assert cluster.status().ready
-    assert cluster.status().applications == ("counting",)
+    assert cluster.lost() == ()
+    assert jobs(cluster) == ["counting"]
 
 
 @pytest.mark.real
@@ -336,10 +333,10 @@ def test_a_worker_that_dies_is_seen_and_replaced_under_a_running_job(
     (worker,) = owner.running(WORKER)
     orphans = [one.process for one in cluster.executors("counting")]
     worker.signal(signal.SIGKILL)
-    until(lambda: not cluster.status().ready)
-    assert cluster.status().master
+    until(lambda: cluster.lost() == (WORKER,))
     until(lambda: not any(process.alive for process in orphans))
-    assert cluster.ensure().ready
+    cluster.ensure()
+    assert cluster.lost() == ()
     assert owner.running(WORKER) != (worker,)
     until(lambda: len(cluster.executors("counting")) == 2)
     done = len(rounds(owner))
@@ -348,30 +345,32 @@ def test_a_worker_that_dies_is_seen_and_replaced_under_a_running_job(
 
 @pytest.mark.real
 def test_after_a_crash_of_ours_all_of_it_is_found_frozen_ones_too(
-    owner: Owner, cluster: LocalSpark, driver: Process, folder: Path
+    owner: Owner, cluster: LocalSpark, driver: Process
 ) -> None:
     until(lambda: len(cluster.executors("counting")) == 2)
     cluster.executors("counting")[0].process.signal(signal.SIGSTOP)
     owner.release()  # as if we had died
-    roles = {one.process.role for one in cleanup(folder)}
+    roles = {one.process.role for one in cleanup(owner.folder)}
     assert roles >= {MASTER, WORKER, "driver.counting", "executor.counting"}
     assert marked(owner.id) == ()
     owner.acquire()
-    assert cluster.status() == ClusterStatus(master=False, worker=False)
+    assert cluster.lost() == (MASTER, WORKER)
 
 
 @pytest.mark.real
 def test_a_master_that_died_is_replaced_on_the_same_port_with_its_worker(
     owner: Owner, cluster: LocalSpark
 ) -> None:
-    assert cluster.ensure().ready
+    cluster.ensure()
     url = cluster.url
     (worker,) = owner.running(WORKER)
     owner.stop(owner.running(MASTER)[0], kill=True)
-    assert not cluster.status().ready
-    assert cluster.ensure().ready
+    assert MASTER in cluster.lost()
+    cluster.ensure()
+    assert cluster.lost() == ()
     assert cluster.url == url
     assert not worker.alive
-    assert ports.answers(int(url.rpartition(":")[2]))
-    cluster.stop()
+    assert known_to_the_master(cluster)["url"] == url
+    for process in owner.running():
+        owner.stop(process)
     assert owner.everything() == ()
