@@ -16,7 +16,7 @@ import os
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol, Self
@@ -79,16 +79,25 @@ class Connection(Protocol):
 class SqlStore(ABC):
     """The store; safe to use from several threads and processes.
 
-    One connection per process to one database; its threads take turns.
+    One connection per process to one database; its threads take turns. `uptime_s`: by which leases end, where
+    it is not the clock.
     """
 
     LOCK = ""
     """What makes reading the schema version take the write lock, where BEGIN has not taken it already."""
     THEIRS = "is another program's database: move it aside, or give the store another path"
 
-    def __init__(self, where: str, *, migrations: Sequence[Migration], patience_s: float) -> None:
+    def __init__(
+        self,
+        where: str,
+        *,
+        migrations: Sequence[Migration],
+        patience_s: float,
+        uptime_s: Callable[[], float] | None = None,
+    ) -> None:
         self.where = where
         """For messages."""
+        self._uptime_s = uptime_s
         self._migrations = migrations
         self._patience_s = patience_s
         self._turn = threading.RLock()
@@ -191,14 +200,16 @@ class SqlStore(ABC):
             raise Misuse("lease.until_s", f"is over already: {lease.until_s} at {now_s}")
         lasts_s = lease.until_s - now_s
         with self._writing() as connection:
-            now_s = self._lease_time_s(now_s)  # now, and not before the others that were waited for
+            if self._uptime_s is not None:
+                now_s = self._uptime_s()  # now, and not before the others that were waited for
             row = connection.execute(
                 "SELECT epoch, holder, until_s FROM leases WHERE job = ?", (lease.job,)
             ).fetchone()
             if row is not None:
                 epoch, holder, until_s = row
                 held = holder is not None and holder != lease.holder and now_s < until_s
-                held = held and self._may_be_held(until_s - now_s, lasts_s)
+                # With more time left than a new one has it is from before the machine was started again.
+                held = held and (self._uptime_s is None or until_s - now_s <= lasts_s)
                 if epoch > lease.epoch or held:
                     return False
             connection.execute(
@@ -207,14 +218,6 @@ class SqlStore(ABC):
                 (lease.job, lease.epoch, lease.holder, now_s + lasts_s),
             )
             return True
-
-    def _lease_time_s(self, now_s: float) -> float:
-        """The time by which leases end: that of the clock, unless a store knows a better one."""
-        return now_s
-
-    def _may_be_held(self, left_s: float, lasts_s: float) -> bool:
-        """Whether a lease with so much time left may be of today. `lasts_s`: how long a new one lasts."""
-        return True
 
     def release(self, lease: Lease) -> None:
         with self._writing() as connection:

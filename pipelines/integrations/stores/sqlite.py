@@ -57,15 +57,7 @@ class SqliteStore(SqlStore):
         uptime_s: Callable[[], float] | None = None,
     ) -> None:
         self.path = path
-        self._uptime_s = uptime_s
-        super().__init__(str(path), migrations=migrations, patience_s=patience_s)
-
-    def _lease_time_s(self, now_s: float) -> float:
-        return now_s if self._uptime_s is None else self._uptime_s()
-
-    def _may_be_held(self, left_s: float, lasts_s: float) -> bool:
-        # With more time left than a new one has it is from before the machine was started again.
-        return self._uptime_s is None or left_s <= lasts_s
+        super().__init__(str(path), migrations=migrations, patience_s=patience_s, uptime_s=uptime_s)
 
     def _tables(self, connection: Connection) -> set[str]:
         rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
