@@ -1,7 +1,7 @@
 """A model as an MLflow model, without a pickle, and its page.
 
 The MLflow model is a folder: `MLmodel` (signature, requirements), an example, and `data/headroom/` with
-`document.json` and `picture.png`. MLflow's loader module is this file, so that
+`document.json`. MLflow's loader module is this file, so that
 `mlflow.pyfunc.load_model("models:/orders.capacity@champion")` works wherever Headroom is installed: a table
 in, a table out, one row per question.
 
@@ -34,7 +34,6 @@ MOST_CHARACTERS = 4900  # MLflow's database keeps 5000
 SCHEMA = 1
 FOLDER = "headroom"
 DOCUMENT = "document.json"
-PICTURE = "picture.png"
 UNITS = {"capacity": "rps", "latency": "ms", "recovery": "s", "workload": "rps"}
 INPUT_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "capacity": {"scale_out": "long"},
@@ -201,7 +200,7 @@ def opened(text: str, *, name: str, expected: str) -> Document | Unknown:
     return document
 
 
-def save(path: Path, *, name: str, document: Document, picture: bytes, identity: Mapping[str, Any]) -> str:
+def save(path: Path, *, name: str, document: Document, identity: Mapping[str, Any]) -> str:
     """Write the MLflow model to a folder that is not there yet; the digest of its document."""
     import mlflow.pyfunc
     import numpy
@@ -213,8 +212,6 @@ def save(path: Path, *, name: str, document: Document, picture: bytes, identity:
     body = {"name": name, "document": document}
     signed = digest(body)
     (data / DOCUMENT).write_text(dumps("document", {"schema": SCHEMA, **body}), encoding="utf-8")
-    if picture:
-        (data / PICTURE).write_bytes(picture)
     mlflow.pyfunc.save_model(
         path=str(path),
         loader_module=__name__,

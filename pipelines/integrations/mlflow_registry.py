@@ -82,7 +82,7 @@ class MlflowRegistry:
             with _run(client, experiment_id, name=kind, tags=labels) as run_id:
                 parameters = mlflow_model.parameters(document)
                 shown = _picture(client, run_id, kind, picture) if picture else ""
-                model_id, signed = _logged_model(client, run_id, name, document, picture, labels, parameters)
+                model_id, signed = _logged_model(client, run_id, name, document, labels, parameters)
                 _log_figures(client, run_id, model_id, name, document, parameters)
                 _ensure_model(client, name)
                 text = mlflow_model.of_the_version(
@@ -286,7 +286,6 @@ def _logged_model(
     run_id: str,
     name: str,
     document: Document,
-    picture: bytes,
     tags: Mapping[str, str],
     parameters: Mapping[str, str],
 ) -> tuple[str, str]:
@@ -309,7 +308,6 @@ def _logged_model(
             path,
             name=name,
             document=document,
-            picture=picture,
             identity={
                 "artifact_path": logged.artifact_location,
                 "model_uuid": logged.model_id,
