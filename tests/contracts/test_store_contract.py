@@ -541,6 +541,16 @@ for step in range(10**9):
             assert store.document("orders", "search") == {"by": "parent"}
 
 
+class TestLocks:
+    def test_one_that_is_held_too_long_is_not_ready(self, place: Place) -> None:
+        with place.open() as holder, place.open(patience_s=0.1) as store:
+            with holder._writing():
+                assert store.control("orders") is None  # reading goes on
+                with pytest.raises(NotReady, match="another process keeps it locked"):
+                    store.save_document("orders", "search", {})
+            store.save_document("orders", "search", {})
+
+
 class TestVersions:
     LATER = (*MIGRATIONS, ("ALTER TABLE documents ADD COLUMN author TEXT", "CREATE TABLE extra (x INTEGER)"))
 

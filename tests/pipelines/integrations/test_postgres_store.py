@@ -178,12 +178,6 @@ class TestRestarts:
 
 @pytest.mark.real
 class TestLocks:
-    def test_a_lock_that_is_held_too_long_is_not_ready(self, opening):
-        with opening() as holder, opening(patience_s=0.1) as store, holder._writing():
-            assert store.control("orders") is None  # reading goes on
-            with pytest.raises(NotReady, match="another process keeps it locked"):
-                store.save_document("orders", "search", {})
-
     def test_a_writer_that_is_cut_off_loses_the_lock_and_its_write(self, opening):
         with opening(patience_s=0.3) as frozen, opening() as store:
             writing = frozen._writing()

@@ -13,7 +13,7 @@ import pytest
 
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import Control, Lease
-from pipelines.integrations.stores.sqlite import MIGRATIONS, SqliteStore
+from pipelines.integrations.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,15 +45,6 @@ with SqliteStore(Path(sys.argv[1])) as store:
 
 
 class TestVersions:
-    def test_a_newer_file_is_refused_with_what_to_do_and_left_alone(self, tmp_path):
-        path = tmp_path / "headroom.db"
-        later = (*MIGRATIONS, ("CREATE TABLE extra (x INTEGER)",))
-        SqliteStore(path, migrations=later).close()
-        before = path.read_bytes()
-        with pytest.raises(Unsafe, match=r"newer Headroom \(schema 2.* up to 1\): update Headroom"):
-            SqliteStore(path)
-        assert path.read_bytes() == before
-
     def test_another_programs_database_is_not_touched(self, tmp_path):
         path = tmp_path / "headroom.db"
         with sqlite3.connect(path) as plain:
@@ -66,18 +57,6 @@ class TestVersions:
 
 
 class TestTrouble:
-    def test_a_lock_that_is_held_too_long_is_not_ready(self, tmp_path):
-        path = tmp_path / "headroom.db"
-        with SqliteStore(path, patience_s=0.1) as store:
-            plain = sqlite3.connect(path, isolation_level=None)
-            plain.execute("BEGIN IMMEDIATE")
-            assert store.control("orders") is None  # reading goes on
-            with pytest.raises(NotReady, match="locked"):
-                store.save_document("orders", "search", {})
-            plain.execute("ROLLBACK")
-            plain.close()
-            store.save_document("orders", "search", {})
-
     def test_a_lock_that_is_held_for_a_moment_is_waited_for(self, tmp_path):
         path = tmp_path / "headroom.db"
         with SqliteStore(path) as store:
