@@ -130,11 +130,10 @@ def cpu_seconds(processes: Iterable[Process]) -> dict[Process, float]:
     """Processor time of each living process and all its descendants, also of those that have ended."""
     children, result = _children(), {}
     for process in processes:
-        if process.alive:
-            result[process] = 0.0
-            for pid in (process.pid, *_below([process.pid], children)):
-                with _answered(f"process {pid}"), suppress(*GONE):
-                    result[process] += sum(psutil.Process(pid).cpu_times()[:4])
+        own_s = _cpu_seconds(process.pid)
+        if own_s is not None and process.alive:  # one that is just ending has used an unknown time, not none
+            below = (_cpu_seconds(pid) for pid in _below([process.pid], children))
+            result[process] = own_s + sum(seconds for seconds in below if seconds is not None)
     return result
 
 
@@ -164,6 +163,13 @@ def end(processes: Iterable[Process], *, grace_s: float) -> tuple[Ended, ...]:
 def _outlive(processes: Iterable[Process], timeout_s: float) -> list[Process]:
     until = time.monotonic() + timeout_s
     return [process for process in processes if not process.wait(until - time.monotonic())]
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """Of this process alone and its children that have ended; None when it is gone."""
+    with _answered(f"process {pid}"), suppress(*GONE):
+        return sum(psutil.Process(pid).cpu_times()[:4])
+    return None
 
 
 def _children() -> dict[int, list[int]]:

@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+import psutil
 import pytest
 from command import headroom
 from simulated_service import ORDERS
@@ -263,6 +264,15 @@ def test_processor_time_counts_what_ended_children_used(folder, bystander):
         until(lambda: cpu_seconds([process])[process] >= 0.3)  # counted in hundredths, rounded down
         earlier = replace(process, started_ticks=1)  # the pid has another owner now
         assert set(cpu_seconds([process, bystander, earlier])) == {process, bystander}
+
+
+def test_a_process_that_is_just_ending_has_not_used_no_processor_time(bystander, monkeypatch):
+    def gone(process):
+        raise psutil.NoSuchProcess(process.pid)
+
+    assert set(cpu_seconds([bystander])) == {bystander}
+    monkeypatch.setattr(psutil.Process, "cpu_times", gone)
+    assert cpu_seconds([bystander]) == {}
 
 
 def test_a_reused_pid_is_not_touched(folder, bystander):
