@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from models.errors import HeadroomError, NotReady
+from models.errors import NotReady
 
 from ...integrations.embedded_kafka import EmbeddedBroker
 
@@ -46,7 +46,7 @@ class BrokerWatch:
             self._tell(f"Kafka has ended (see {self._broker.log}): it is started again")
         try:
             brokers = self._broker.start(keep_ports=True)
-        except (HeadroomError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - it is watched for days: nothing may end that
             if str(error) != self._wrong:
                 self._wrong = str(error)
                 self._tell(f"Kafka could not be started, which is tried again: {error}")

@@ -136,7 +136,7 @@ class DriverWatch:
         """What goes wrong is the reason that these do not run, and is tried again."""
         try:
             do()
-        except (HeadroomError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - jobs are watched for days: nothing may end that
             for record in records:
                 with suppress(HeadroomError, OSError):
                     self._records.change(record.name, reason=str(error))

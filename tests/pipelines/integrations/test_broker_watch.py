@@ -63,7 +63,14 @@ def test_one_that_is_being_restarted_is_left_to_whoever_does_that(broker):
     assert broker.starts == [True]
 
 
-@pytest.mark.parametrize("problem", [NotReady("somebody else listens on its ports"), OSError("disk full")])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        NotReady("somebody else listens on its ports"),
+        OSError("disk full"),
+        RuntimeError("can't start new thread"),
+    ],
+)
 def test_what_goes_wrong_is_said_once_and_tried_again(broker, problem):
     broker.process, broker.problem = None, problem
     for _ in range(3):

@@ -348,6 +348,21 @@ def test_a_record_that_cannot_be_read_for_a_moment_ends_no_watch(local, monkeypa
     until(lambda: local.status("stub").run_id == "run-2")
 
 
+def test_what_nobody_has_expected_ends_no_watch(local, monkeypatch):
+    run(local)
+    refused = threading.Event()
+
+    def no_thread():
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(local._drivers, "mend_cluster", no_thread)
+    assert refused.wait(10.0)
+    for process in local.driver("stub"):
+        process.signal(signal.SIGKILL)
+    until(lambda: local.status("stub").run_id == "run-2", timeout_s=20.0)
+
+
 def test_what_a_killed_driver_has_left_on_the_disk_goes_before_the_next_one_starts(
     local,
 ):
