@@ -222,13 +222,6 @@ class RealWorld(KafkaOutside, World):
                         with suppress(KafkaError):
                             producer.send(topic, b"x", partition=next(turn) % PARTITIONS)
 
-    def grow(self, topic: str, partitions: int) -> None:
-        from kafka import KafkaAdminClient
-
-        with KafkaAdminClient(**self.brokers.client()) as admin:
-            admin.create_partitions({topic: partitions})
-        self.until(lambda: len(self.broker.ends([topic])) == partitions)
-
     def close(self) -> None:
         self._closing.set()
         if self._flowing is not None:

@@ -57,18 +57,8 @@ class TwinBench(TwinOutside):
 
 class KafkaBench(KafkaOutside):
     def __init__(self, embedded: EmbeddedBroker) -> None:
-        from kafka import KafkaAdminClient
-
         self._embedded, self.brokers = embedded, embedded.brokers
-        self._admin = KafkaAdminClient(**embedded.brokers.client())
         self.broker = KafkaBroker(embedded.brokers, patience_s=30.0)
-
-    def grow(self, topic: str, partitions: int) -> None:
-        self._admin.create_partitions({topic: partitions})
-        until = time.monotonic() + 30
-        while len(self._admin.describe_topics([topic])[0]["partitions"]) < partitions:
-            assert time.monotonic() < until
-            time.sleep(0.05)
 
     def restart(self) -> None:
         self._embedded.stop(kill=True)
@@ -91,8 +81,7 @@ class KafkaBench(KafkaOutside):
                 process.signal(signal.SIGCONT)
 
     def close(self) -> None:
-        for client in (self._admin, self.broker):
-            client.close()
+        self.broker.close()
 
 
 Bench = TwinBench | KafkaBench

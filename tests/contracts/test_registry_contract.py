@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from memory_registry import MemoryRegistry
+from waiting import together
 
 from models.capacity import CapacityModel
 from models.downtime import DowntimeModel
@@ -146,13 +147,6 @@ def test_what_could_not_be_used_is_not_registered(
 
 def test_several_may_register_and_promote_at_once(registry: Registry, job: str) -> None:
     name = f"{job}.recovery"
-    problems: list[BaseException] = []
-
-    def told(do: Callable[[], object]) -> None:
-        try:
-            do()
-        except BaseException as problem:  # noqa: BLE001 - the test shows it
-            problems.append(problem)
 
     def work(first: float) -> None:
         made = registry.register(name, recovery(first), tags={"first": str(first)})
@@ -162,12 +156,7 @@ def test_several_may_register_and_promote_at_once(registry: Registry, job: str) 
         assert kept.document == recovery(first)
         assert kept.tags == {"first": str(first)}
 
-    threads = [threading.Thread(target=told, args=(lambda s=s: work(10.0 + s),)) for s in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
+    together([partial(work, 10.0 + number) for number in range(4)])
     assert registry.versions(name) == (1, 2, 3, 4)
     assert registry.aliases(name)["champion"] in (1, 2, 3, 4)
 

@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import together
 
 from models.errors import NotReady, Unsafe
 from models.ports import Control, Directive, Lease, Store
@@ -251,11 +251,7 @@ class TestControl:
                 if store.save_control(Control("orders", epoch + 1, {"by": who}), expected_epoch=epoch):
                     won.append(epoch)
 
-        threads = [threading.Thread(target=race, args=(who,)) for who in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([partial(race, who) for who in range(4)])
         assert sorted(won) == list(range(len(won)))
         kept = store.control("orders")
         assert kept is not None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from waiting import until
+
+from models.ports import Broker
 from models.simulation.cluster import Cluster
 from profiling_jobs.brokers import Brokers
 
@@ -38,6 +41,7 @@ class KafkaOutside:
     """Real brokers and real time."""
 
     brokers: Brokers
+    broker: Broker
 
     def now_s(self) -> float:
         return time.time()
@@ -58,6 +62,13 @@ class KafkaOutside:
 
         with KafkaAdminClient(**self.brokers.client()) as admin:
             admin.delete_records({TopicPartition(topic, part): offset for part, offset in before.items()})
+
+    def grow(self, topic: str, partitions: int) -> None:
+        from kafka import KafkaAdminClient
+
+        with KafkaAdminClient(**self.brokers.client()) as admin:
+            admin.create_partitions({topic: partitions})
+        until(lambda: len(self.broker.ends([topic])) == partitions)
 
 
 def values(brokers: Brokers, topic: str) -> list[bytes]:
