@@ -16,6 +16,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -98,14 +99,17 @@ class RunningReplay:
             plan.write()
         self._task.start("profiling_jobs.replay.driver", self.folder / "replay.json", plan.brokers)
         until = time.monotonic() + START_S
-        while self._control.started_s is None:
-            self._check()
-            if time.monotonic() > until:
-                self._task.stop()
-                raise NotReady(
-                    f"{self._task.role} did not start within {START_S:.0f} s: see {self._task.log}"
-                )
-            time.sleep(0.05)
+        try:
+            while self._control.started_s is None:
+                self._check()
+                if time.monotonic() > until:
+                    raise NotReady(
+                        f"{self._task.role} did not start within {START_S:.0f} s: see {self._task.log}"
+                    )
+                time.sleep(0.05)
+        except BaseException:  # the caller has nothing yet that it could stop
+            self._task.stop()
+            raise
         return self
 
     def set_rate(self, rate_rps: float) -> float:
@@ -130,10 +134,12 @@ class RunningReplay:
         """Let it send what is due and end; or end it. Stopping what does not run is not an error."""
         if not self._task.alive:
             return
-        if self._control.started_s is not None and not self._task.frozen:
-            self._control.finish()
-            self.wait(STOP_S)
-        self._task.stop()
+        try:
+            if self._control.started_s is not None and not self._task.frozen:
+                self._control.finish()
+                self.wait(STOP_S)
+        finally:  # also where the disk is full
+            self._task.stop()
 
     def _check(self) -> None:
         if self._task.alive:
@@ -169,15 +175,10 @@ class Together:
         return Achieved(achieved, commanded)
 
     def stop(self) -> None:
-        """Stop all of them; the first problem is raised afterwards."""
-        problems: list[HeadroomError] = []
-        for source, _ in self._parts:
-            try:
-                source.stop()
-            except HeadroomError as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
+        """Stop all of them, also where one cannot be; a problem is raised afterwards."""
+        with ExitStack() as all_of_them:
+            for source, _ in reversed(self._parts):
+                all_of_them.callback(source.stop)
 
 
 def start_recording(task: Task, request: Request, brokers: Brokers) -> None:
@@ -253,17 +254,23 @@ def replay(
     shares = folder / "replays" / f"{copy}.shares"
     shares.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        for number, (own, topic) in enumerate(inputs.items()):
-            events = events_for(folder, name, job, own, several=True)
-            opened.append(open_source(events, folder=shares))
-            parts.append(one(f"{copy}.{number}", topic, events))
-        return Together(list(zip(parts, _shares(opened), strict=True)))
-    except BaseException:
-        for part in parts:
-            part.stop()
-        raise
+        with ExitStack() as started:
+            for number, (own, topic) in enumerate(inputs.items()):
+                events = events_for(folder, name, job, own, several=True)
+                opened.append(open_source(events, folder=shares))
+                parts.append(one(f"{copy}.{number}", topic, events))
+                started.callback(_put_away, parts[-1])
+            together = Together(list(zip(parts, _shares(opened), strict=True)))
+            started.pop_all()  # they are the caller's from now on
+            return together
     finally:
         shutil.rmtree(shares, ignore_errors=True)
+
+
+def _put_away(source: Source) -> None:
+    """Stop one of several of which another could not be started: that is the error to report."""
+    with suppress(HeadroomError, OSError):
+        source.stop()
 
 
 def _shares(opened: Sequence[Records]) -> list[float]:

@@ -3,17 +3,19 @@
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from models.errors import NotReady
 from pipelines.environments import replay
 from pipelines.settings import loading
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.launch_file import write_json
 from profiling_jobs.replay.driver import prepared
-from profiling_jobs.replay.replay_plan import MICROS, Schedule
+from profiling_jobs.replay.replay_plan import MICROS, Replay, Schedule
 from profiling_jobs.replay.tasks import Task
 
 AT_MS = 1_700_000_000_000
@@ -38,6 +40,8 @@ class Kept:
     def set_rate(self, rate_rps):
         self.rate_rps = rate_rps
         return 0.0
+
+    def stop(self): ...
 
 
 @pytest.fixture
@@ -129,3 +133,72 @@ def test_event_times_go_on_when_a_recording_is_walked_past_its_end(planned, reco
 def test_of_a_generator_the_field_is_known_unless_the_job_names_one(planned, more, field, unit):
     plan = planned(more)
     assert (plan.event_time, plan.event_time_unit) == (field, unit)
+
+
+class Running:
+    """A task that runs until it is stopped."""
+
+    frozen, log = False, "replay.log"
+
+    def __init__(self, folder):
+        self.role, self.folder, self.alive = "replay.orders-p1", folder, False
+
+    def conf(self):
+        return {}
+
+    def start(self, module, file, brokers):
+        self.alive = True
+
+    def stop(self):
+        self.alive = False
+
+
+PLAN = {"topic": "t", "source": "generator:enrichment", "brokers": Brokers("h:1"), "tasks": 1}
+
+
+def test_a_replay_that_is_interrupted_while_it_starts_is_stopped(tmp_path, monkeypatch):
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay.time, "sleep", interrupted)
+    task = Running(tmp_path)
+    plan = Replay(**PLAN, schedule=Schedule.constant(1.0, duration_s=9.0), folder=tmp_path / "any")
+    with pytest.raises(KeyboardInterrupt):
+        replay.RunningReplay(task).start(plan)
+    assert not task.alive
+
+
+def test_a_replay_is_stopped_also_where_it_cannot_be_told_to_finish(tmp_path, monkeypatch):
+    def full():
+        raise OSError("the disk is full")
+
+    task = Running(tmp_path)
+    source = replay.RunningReplay(task)
+    source._control = SimpleNamespace(started_s=1.0, finish=full)
+    task.alive = True
+    with pytest.raises(OSError, match="full"):
+        source.stop()
+    assert not task.alive
+
+
+def test_of_several_inputs_all_are_stopped_where_one_cannot_be_started(tmp_path, replayed, monkeypatch):
+    stopped = []
+
+    def start(self, plan):
+        self.plan = plan
+        if plan.topic.endswith("c"):
+            raise NotReady("it did not start")
+        return self
+
+    def stop(self):
+        stopped.append(self.plan.topic)
+        raise NotReady("it does not stop")
+
+    monkeypatch.setattr(Kept, "start", start)
+    monkeypatch.setattr(Kept, "stop", stop)
+    for own in "abc":
+        recording(tmp_path / "events" / own, records=10, every_ms=10)
+    toml = TOML.replace('events = "in"', 'a = "a", b = "b", c = "c"') + f'events = "{tmp_path / "events"}"'
+    with pytest.raises(NotReady, match="did not start"):
+        replayed(toml)
+    assert sorted(topic[-1] for topic in stopped) == ["a", "b"]

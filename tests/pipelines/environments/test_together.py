@@ -12,9 +12,9 @@ pytestmark = pytest.mark.fast
 
 
 class Fake:
-    def __init__(self, achieved=1.0, stops=True):
+    def __init__(self, achieved=1.0, problem=None):
         self.rate = self.stopped = 0.0
-        self.share, self.stops = achieved, stops
+        self.share, self.problem = achieved, problem
 
     def set_rate(self, rate_rps):
         self.rate = rate_rps
@@ -28,8 +28,8 @@ class Fake:
 
     def stop(self):
         self.stopped = 1.0
-        if not self.stops:
-            raise NotReady("it does not stop")
+        if self.problem is not None:
+            raise self.problem
 
 
 def test_the_rate_is_divided_in_shares_and_added_up_again():
@@ -46,8 +46,9 @@ def test_what_one_of_them_does_not_know_nobody_knows():
     assert isinstance(both.achieved(0.0, 1.0).achieved_rps, Unknown)
 
 
-def test_all_are_stopped_also_when_one_will_not():
-    one, other = Fake(stops=False), Fake()
-    with pytest.raises(NotReady, match="does not stop"):
+@pytest.mark.parametrize("problem", [NotReady("it does not stop"), OSError("the disk is full")])
+def test_all_are_stopped_also_when_one_will_not(problem):
+    one, other = Fake(problem=problem), Fake()
+    with pytest.raises(type(problem), match=str(problem)):
         Together([(one, 1.0), (other, 1.0)]).stop()
     assert (one.stopped, other.stopped) == (1.0, 1.0)
