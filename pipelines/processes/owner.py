@@ -115,7 +115,11 @@ class Owner:
     def take_over(self) -> Owner:
         """Take the folder, and end what an earlier owner has left and no later one adopts."""
         self.acquire()
-        end([one for one in self.everything() if ORPHANS.fullmatch(one.role)], grace_s=GRACE_S)
+        try:
+            end([one for one in self.everything() if ORPHANS.fullmatch(one.role)], grace_s=GRACE_S)
+        except BaseException:
+            self.release()
+            raise
         return self
 
     def __enter__(self) -> Owner:

@@ -86,6 +86,19 @@ class TestProcesses:
             driver = owner.start("driver.orders", SLEEP)
         assert (page.alive, driver.alive) == (False, False), "it did not run before"
 
+    def test_a_folder_that_cannot_be_read_is_given_up_again(self, tmp_path, monkeypatch):
+        def unreadable(records):
+            raise Unsafe("deployment.json was written by another version of Headroom")
+
+        monkeypatch.setattr(Records, "all", unreadable)
+        with pytest.raises(Unsafe, match="another version"), environment._ours(tmp_path):
+            pass
+        with monkeypatch.context() as full:
+            full.setattr(Owner, "everything", unreadable)
+            with pytest.raises(Unsafe, match="another version"):
+                Owner(tmp_path).take_over()
+        Owner(tmp_path).acquire().release()
+
     @staticmethod
     def _launched(folder):
         Records(folder / "deployments").save(Record(plan()))

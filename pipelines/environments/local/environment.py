@@ -102,25 +102,25 @@ def _ours(folder: Path) -> Iterator[Owner]:
     from .records import Records
 
     owner = Owner(folder).take_over()
-    live = {
-        f"driver.{record.name}"
-        for record in Records(owner.folder / "deployments").all()
-        if record.plan.role == "live" and record.wanted == "running"
-    }
-    needed = live | {"kafka", MASTER, WORKER} if live else live
-    before = any(process.role in needed for process in owner.running())
     try:
-        yield owner
-    finally:
+        live = {
+            f"driver.{record.name}"
+            for record in Records(owner.folder / "deployments").all()
+            if record.plan.role == "live" and record.wanted == "running"
+        }
+        needed = live | {"kafka", MASTER, WORKER} if live else live
+        before = any(process.role in needed for process in owner.running())
         try:
+            yield owner
+        finally:
             if before:
                 for process in owner.running():
                     if process.role not in needed:
                         owner.stop(process)
             else:
                 owner.stop_all()
-        finally:
-            owner.release()
+    finally:
+        owner.release()
 
 
 def _told(left_over: Iterable[LeftOver]) -> Iterator[str]:
