@@ -44,38 +44,6 @@ TEMPORARY = "tmp"
 SECRET_CHARACTERS = 32  # judgement: ours have 64
 NEW_S = 60.0  # judgement: the worker makes the folder some moments before the process can be seen
 LOGS_KEPT_S = 3600  # judgement: as the worker is configured for the folders of jobs that have ended
-
-
-def clear(work: Path, *, living: Set[tuple[str, str]], now_s: float) -> None:
-    """Remove what is left of every executor (application and number) that is not among the living."""
-    for folder in work.glob("app-*/*"):
-        if (folder.parent.name, folder.name) not in living:
-            with suppress(FileNotFoundError, NotADirectoryError):  # the worker clears, too
-                _clear(folder, now_s)
-
-
-def clear_libraries(folder: Path, *, now_s: float) -> None:
-    """Remove unpacked libraries. Who has loaded one keeps it, as the kernel does with every open file."""
-    for library in folder.glob("*.so"):
-        with suppress(FileNotFoundError):
-            if now_s - library.stat().st_mtime > NEW_S:
-                library.unlink()
-
-
-def _clear(folder: Path, now_s: float) -> None:
-    if now_s - folder.stat().st_mtime < NEW_S:
-        return
-    for left in folder.iterdir():
-        if left.name in LOGS and now_s - left.stat().st_mtime < LOGS_KEPT_S:
-            continue
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
-
-
 SECRET = "spark.authenticate.secret"
 MASTER = "spark-master"
 WORKER = "spark-worker"
@@ -338,6 +306,36 @@ class LocalSpark:
                 f"{executors(slots)} of {each} MB are more than {MEMORY_SHARE:.0%} of this machine's "
                 f"{there} MB: lower spark.slots or spark.executor_memory_mb",
             )
+
+
+def clear(work: Path, *, living: Set[tuple[str, str]], now_s: float) -> None:
+    """Remove what is left of every executor (application and number) that is not among the living."""
+    for folder in work.glob("app-*/*"):
+        if (folder.parent.name, folder.name) not in living:
+            with suppress(FileNotFoundError, NotADirectoryError):  # the worker clears, too
+                _clear(folder, now_s)
+
+
+def clear_libraries(folder: Path, *, now_s: float) -> None:
+    """Remove unpacked libraries. Who has loaded one keeps it, as the kernel does with every open file."""
+    for library in folder.glob("*.so"):
+        with suppress(FileNotFoundError):
+            if now_s - library.stat().st_mtime > NEW_S:
+                library.unlink()
+
+
+def _clear(folder: Path, now_s: float) -> None:
+    if now_s - folder.stat().st_mtime < NEW_S:
+        return
+    for left in folder.iterdir():
+        if left.name in LOGS and now_s - left.stat().st_mtime < LOGS_KEPT_S:
+            continue
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _property(text: str, key: str) -> str:
