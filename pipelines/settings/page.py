@@ -53,7 +53,7 @@ def _rows(kind: type[Section]) -> str:
     rows = []
     for key, one in schema["properties"].items():
         default = "**required**" if key in schema.get("required", ()) else _default(one.get("default"))
-        cells = (f"`{key}`", _accepts(one), default, one["description"])
+        cells = (f"`{key}`", _accepts(one), default, " ".join(one["description"].split()))
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(rows)
 
