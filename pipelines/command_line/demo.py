@@ -189,7 +189,7 @@ def _performed(
     say: Say,
 ) -> bool:
     from ..demo import on_kubernetes
-    from ..demo.show import shown, summary, what_to_type, where_to_click
+    from ..demo.show import Lines, summary, what_to_type, where_to_click
     from ..demo.story import Demo
 
     if pages:
@@ -197,8 +197,9 @@ def _performed(
         service.pages.prepared()
     runs = stack.enter_context(orders.runs(service.file, service.folder))
     terminal = sys.stdout.isatty() and not as_json
-    with shown(say, terminal=terminal) as show:
-        demo = Demo(service, runs, scene, show, seconds=time.monotonic)
+    with orders.shown("demo", err=as_json) as show:
+        lines_or_bar = Lines(show.say, bar=show.at if terminal else None)
+        demo = Demo(service, runs, scene, lines_or_bar, seconds=time.monotonic)
         stack.callback(demo.close)
         outcome = demo.run()
     if keep and service.environment.pace is not None:

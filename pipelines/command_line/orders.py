@@ -193,7 +193,7 @@ def _say(line: str) -> None:
 
 
 class Show:
-    """Lines on standard error; on a terminal they stand above a progress bar."""
+    """Lines, which stand above a progress bar on a terminal."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress, self._task, self._said = progress, task, ""
@@ -206,22 +206,31 @@ class Show:
             whole = "://" in line or not console.is_terminal  # an address is not broken, nor a line of a log
             console.print(line, markup=False, highlight=False, soft_wrap=whole)
 
-    def at(self, share: float, stage: str) -> None:
-        """Show the progress, and what is being done."""
-        self._progress.update(self._task, completed=share, what=stage)
+    def at(self, share: float | None, what: str) -> None:
+        """Show the progress, if it is known, and what is being done."""
+        self._progress.update(self._task, total=None if share is None else 1.0, what=what)
+        if share is not None:
+            self._progress.update(self._task, completed=share)
 
 
 @contextmanager
-def shown(name: str) -> Iterator[Show]:
-    """Progress of one thing on the terminal."""
+def shown(name: str, *, err: bool = True) -> Iterator[Show]:
+    """Progress of one thing, on standard error or with `err=False` on standard output."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    from ..demo.show import columns
-
-    console = Console(stderr=True)
+    console = Console(stderr=err)
+    newest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}", markup=False, table_column=newest),
+    )
     with Progress(
-        *columns(), console=console, transient=True, expand=True, disable=not console.is_terminal
+        *columns, console=console, transient=True, expand=True, disable=not console.is_terminal
     ) as progress:
         yield Show(progress, progress.add_task(name, total=1.0, what=""))
 

@@ -1,32 +1,37 @@
-"""Output of the demo: a progress bar per stage on a terminal, plain lines elsewhere, and the summary."""
+"""Output of the demo: its stages while it runs, what came of it, and the summary."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from models.codec import readable
 from models.quantities import executors
 from profiling_jobs.explain import wording
 
 from .scenes import JOB
-from .story import Outcome, Show
 
 Echo = Callable[[str], None]
-WIDTH = 70  # of what a bar says
 
 
 class Lines:
-    """Lines; the last of a stage says how long it took."""
+    """A line for what each stage does and has found, and lines or a bar for what happens meanwhile."""
 
-    def __init__(self, echo: Echo, *, seconds: Callable[[], float] = time.monotonic) -> None:
-        self._echo, self._seconds = echo, seconds
+    def __init__(
+        self,
+        echo: Echo,
+        *,
+        bar: Callable[[float | None, str], None] | None = None,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`bar`: shows the progress and the newest line on a terminal, where no other lines are printed."""
+        self._echo, self._bar, self._seconds = echo, bar, seconds
         self._said, self._began_s = "", seconds()
 
     def stage(self, name: str, what: str, *, number: int, of: int) -> None:
@@ -34,64 +39,47 @@ class Lines:
         self._echo(f"[{number}/{of}] {name}: {what}")
 
     def say(self, line: str) -> None:
-        if line and line != self._said:
+        if self._bar is not None:
+            self._bar(None, line)
+        elif line and line != self._said:
             self._said = line
             self._echo(f"      {line}")
 
     def progress(self, share: float | None, what: str) -> None:
-        if share is None:
+        if self._bar is not None:
+            self._bar(share, what)
+        elif share is None:
             self.say(what)
 
     def done(self, what: str) -> None:
         self._echo(f"      → {what} ({self._seconds() - self._began_s:.0f} s)")
 
 
-class Bars:
-    """One bar per stage, with its newest line."""
+@dataclass
+class Outcome:
+    """Results of the demo."""
 
-    def __init__(self, progress: Any) -> None:
-        self._progress = progress
-        self._task: Any = None
+    kind: str
+    promise: Mapping[str, Any] = field(default_factory=dict)
+    capacity_rps: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+    changes: list[Mapping[str, Any]] = field(default_factory=list)
+    drills: list[Mapping[str, Any]] = field(default_factory=list)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """The newest one at which a size was asked for."""
+    headroom: Mapping[str, Any] = field(default_factory=dict)
+    """`scale_out`, its `sustained_rps` (low, mid, high), and `forecast_rps`: the peak."""
+    took_s: Mapping[str, float] = field(default_factory=dict)
 
-    def stage(self, name: str, what: str, *, number: int, of: int) -> None:
-        self._task = self._progress.add_task(f"{number}/{of} {name:8}", total=None, what="")
-        self.say(what)
+    @property
+    def applied(self) -> bool:
+        """Whether a decision was carried out."""
+        return any(change.get("did") == "scaled" for change in self.changes)
 
-    def say(self, line: str) -> None:
-        self.progress(None, line)
-
-    def progress(self, share: float | None, what: str) -> None:
-        done = {} if share is None else {"total": 1.0, "completed": share}
-        self._progress.update(self._task, what=textwrap.shorten(what, WIDTH, placeholder="…"), **done)
-
-    def done(self, what: str) -> None:
-        self._progress.update(self._task, total=1.0, completed=1.0, what=what)
-
-
-@contextmanager
-def shown(echo: Echo, *, terminal: bool) -> Iterator[Show]:
-    """Bars on a terminal, lines elsewhere."""
-    if not terminal:
-        yield Lines(echo)
-        return
-    from rich.progress import Progress
-
-    with Progress(*columns(), expand=True) as progress:
-        yield Bars(progress)
-
-
-def columns() -> tuple[Any, ...]:
-    """Of a bar: stage, progress, time, newest line."""
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.table import Column
-
-    return (
-        SpinnerColumn(finished_text="✓"),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}", markup=False, table_column=Column(ratio=1)),
-    )
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        found: dict[str, Any] = readable({"schema": 1, **vars(self), "applied": self.applied})
+        return found
 
 
 def summary(outcome: Outcome) -> list[tuple[str, str]]:

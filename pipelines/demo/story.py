@@ -20,10 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from models.codec import readable
 from models.errors import HeadroomError, NotReady
 from models.ports import Source, Store
 from models.quantities import Unknown, executors
@@ -34,6 +32,7 @@ from profiling_jobs.training.champions import KINDS
 from ..orchestration.runs import Runs, Watched
 from ..serving import Service
 from .scenes import JOB, Scene
+from .show import Lines, Outcome
 
 STAGES = ("start", "record", "profile", "drill", "model", "decide", "apply", "prove")
 ARRIVES_SHARE = 0.5  # of the load, from which on it is there; judgement
@@ -46,47 +45,11 @@ LOOK_S = 1.0  # how late an interval may be evaluated
 PATIENCE_S = 120.0  # of real time, for one interval
 
 
-class Show(Protocol):
-    """Output of the demo: lines, or progress bars."""
-
-    def stage(self, name: str, what: str, *, number: int, of: int) -> None: ...
-    def say(self, line: str) -> None: ...
-    def progress(self, share: float | None, what: str) -> None: ...
-    def done(self, what: str) -> None: ...
-
-
-@dataclass
-class Outcome:
-    """Results of the demo."""
-
-    kind: str
-    promise: Mapping[str, Any] = field(default_factory=dict)
-    capacity_rps: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, Any] = field(default_factory=dict)
-    changes: list[Mapping[str, Any]] = field(default_factory=list)
-    drills: list[Mapping[str, Any]] = field(default_factory=list)
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
-    """The newest one at which a size was asked for."""
-    headroom: Mapping[str, Any] = field(default_factory=dict)
-    """`scale_out`, its `sustained_rps` (low, mid, high), and `forecast_rps`: the peak."""
-    took_s: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def applied(self) -> bool:
-        """Whether a decision was carried out."""
-        return any(change.get("did") == "scaled" for change in self.changes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        found: dict[str, Any] = readable({"schema": 1, **vars(self), "applied": self.applied})
-        return found
-
-
 class Demo:
     """One run of the demo."""
 
     def __init__(
-        self, service: Service, runs: Runs, scene: Scene, show: Show, *, seconds: Callable[[], float]
+        self, service: Service, runs: Runs, scene: Scene, show: Lines, *, seconds: Callable[[], float]
     ) -> None:
         """`seconds`: real time, for what each stage took."""
         self._service, self._runs, self._scene, self._show = service, runs, scene, show

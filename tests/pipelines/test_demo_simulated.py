@@ -16,8 +16,8 @@ from simulated_service import ORDERS, opened
 from pipelines.command_line import main
 from pipelines.demo.on_kubernetes import OVERLAY
 from pipelines.demo.scenes import JOB, SCENES
-from pipelines.demo.show import Lines, summary, what_to_type, where_to_click
-from pipelines.demo.story import STAGES, Evaluator, Outcome
+from pipelines.demo.show import Lines, Outcome, summary, what_to_type, where_to_click
+from pipelines.demo.story import STAGES, Evaluator
 from pipelines.processes.owner import holder, owner_id
 from pipelines.processes.processes import marked
 from pipelines.settings import loading
