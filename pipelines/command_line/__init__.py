@@ -7,6 +7,7 @@ Exit codes everywhere: 0 done, 1 the answer is no, 2 it could not run.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import json
 import os
@@ -96,10 +97,11 @@ class Commands(click.Group):
         """All of them, in the order of `COMMANDS`."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """The command of this name, imported now."""
         if cmd_name not in COMMANDS:
-            return None
+            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            ctx.fail(f"No such command '{cmd_name}'" + (f"; did you mean {near[0]}?" if near else "."))
         module = import_module(f"{__name__}.{TOGETHER.get(cmd_name, cmd_name).replace('-', '_')}")
         command: click.Command = getattr(module, cmd_name if cmd_name in TOGETHER else "command")
         return command

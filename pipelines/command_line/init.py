@@ -13,8 +13,8 @@ from models.errors import Misconfigured, Unsafe
 from profiling_jobs import triggers
 
 from ..settings import loading
-from ..settings.concerns import FILL_IN
-from . import options
+from ..settings.checks import FILL_IN
+from . import options, page
 
 NAME = re.compile(r"[^a-z0-9]+")
 READ = re.compile(r"""["']subscribe["']\s*[,=]\s*["']([^"'{}$]+)["']""")
@@ -40,9 +40,9 @@ script = {script}
 # What the script takes as arguments, in its order: profiling copies of it get other topics and checkpoints.
 # With several topics {{input:NAME}} and {{output:NAME}}.
 args = [{args}]
-inputs = {{{inputs}}}{input_note}
-outputs = {{{outputs}}}{output_note}
-trigger_s = {trigger_s:g}{trigger_note}
+{inputs}
+{outputs}
+{trigger}
 {limited}max_offsets_per_trigger = {limit:<8}       # what the script sets as maxOffsetsPerTrigger; without
                                          # it the first batch after a failure takes all the lag
 state_partitions = 12                    # of a new checkpoint; Spark's own 200 are slow on few executors
@@ -126,20 +126,21 @@ def command(
         word for option, value in values.items() for word in (option, f"{{{value}}}" if value else FILL_IN)
     ] or [f"{{{one}}}" for one in (*places["input"], *places["output"], "checkpoint", "brokers")]
     missing += [option for option, value in values.items() if not value]
+    output_note = "" if written else '{results = "TOPIC"} if it writes to Kafka'
     found = TEMPLATE.format(
         job=name,
         script=json.dumps(str(script)),
         args=", ".join(f'"{one}"' for one in arguments),
-        inputs=_table("events", read or (FILL_IN,)),
-        input_note="" if read else "           # the topic that it reads",
-        outputs=_table("results", written),
-        output_note=""
-        if written
-        else '                             # {results = "TOPIC"} if it writes to Kafka',
-        trigger_s=spelt[0] if spelt else 0.0,
-        trigger_note=""
+        inputs=_noted(
+            f"inputs = {_table('events', read or (FILL_IN,))}", "" if read else "the topic that it reads"
+        ),
+        outputs=_noted(
+            f"outputs = {_table('results', written)}",
+            "the topic that it writes" if "outputs" in missing else output_note,
+        ),
+        trigger=f"trigger_s = {spelt[0]:g}"
         if spelt
-        else "                            # 0: the next batch starts as the last one ends",
+        else _noted("trigger_s = 0", "the next batch starts as the last one ends"),
         limited="# " if limit is None else "",
         limit=limit or LARGEST_BATCH,
         windows="" if column else "# ",
@@ -147,19 +148,25 @@ def command(
         event_time=KAFKAS_TIME if column in ("", KAFKAS_COLUMN) else column,
     )
     try:
-        loading.parse(found, environment={})
+        loading.parse(found.replace(FILL_IN, "filled-in"), environment={})
     except Misconfigured as wrong:
         raise Misconfigured("--job", f"{name!r} makes no valid file ({wrong}): name it with --job") from wrong
     file.write_text(found, encoding="utf-8")
     if as_json:
         options.print_json(file=str(file), job=name, missing=missing)
     else:
-        click.echo(
-            f"{file} is written: look at args and inputs, then run `headroom check` and `headroom serve "
-            f"--launch {name}`"
-        )
         if missing:
-            click.echo(f"the script does not spell out {', '.join(missing)}: fill in what is {FILL_IN}")
+            page.paragraph(
+                f"{file} is written. The script does not spell out {', '.join(missing)}: replace what begins "
+                f"with {FILL_IN}.",
+                indent=0,
+            )
+        else:
+            page.paragraph(f"{file} is written: look at its args and topics.", indent=0)
+        named = "" if file == Path("headroom.toml") else f" --file {file}"
+        page.paragraph(
+            f"Then run `headroom check{named}` and `headroom serve{named} --launch {name}`.", indent=0
+        )
     options.answer_no(missing)
 
 
@@ -197,9 +204,15 @@ def _meaning(option: str) -> str:
 
 
 def _table(only: str, topics: tuple[str, ...]) -> str:
-    """`events = "orders"`; with several topics each by a name made from its own."""
+    """`{events = "orders"}`; with several topics each by a name made from its own."""
     names = [only] if len(topics) == 1 else [_name(topic) for topic in topics]
-    return ", ".join(f"{name} = {json.dumps(topic)}" for name, topic in zip(names, topics, strict=True))
+    named = zip(names, topics, strict=True)
+    return "{" + ", ".join(f"{name} = {json.dumps(topic)}" for name, topic in named) + "}"
+
+
+def _noted(setting: str, note: str) -> str:
+    """A line of the file, with a note in the column of the others."""
+    return f"{setting:<40} # {note}" if note else setting
 
 
 def _arguments(way: str, topics: tuple[str, ...]) -> list[str]:

@@ -10,6 +10,8 @@ from profiling_jobs.plans import COPY, FILES, folder_of
 from . import time_windows
 from .schema import BrokerSettings, DeploymentKind, JobSettings, SparkSettings
 
+FILL_IN = "FILL-IN"
+"""Begins what `headroom init` writes in place of what the script does not spell out."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
 
@@ -38,6 +40,7 @@ def of_applications(jobs: Mapping[str, JobSettings], kind: DeploymentKind) -> Pr
 
 def of_job(job: JobSettings, path: str) -> Problems:
     """Mistakes of one [job.NAME]."""
+    yield from _not_filled_in(job, path)
     yield from _brought(job, path)
     yield from _topics(job, path)
     yield from _size(job, path)
@@ -52,6 +55,15 @@ def of_job(job: JobSettings, path: str) -> Problems:
         yield f"{path}.failure_kinds", "is empty: a promise covers at least one kind of failure"
     for key, problem in time_windows.mistakes(job).items():
         yield f"{path}.{key}", problem
+
+
+def _not_filled_in(job: JobSettings, path: str) -> Problems:
+    for key, does, topics in (("inputs", "reads", job.inputs), ("outputs", "writes", job.outputs)):
+        for own, topic in topics.items():
+            if topic.startswith(FILL_IN):
+                yield f"{path}.{key}.{own}", f"is not filled in: name the topic that the job {does}"
+    if FILL_IN in job.args:
+        yield f"{path}.args", f"has {FILL_IN} in it: write what the script is to be given there"
 
 
 def _brought(job: JobSettings, path: str) -> Problems:

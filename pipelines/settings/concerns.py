@@ -22,8 +22,6 @@ from .schema import BrokerSettings, JobSettings, Settings, SparkSettings
 
 STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_NETWORK_TIMEOUT_S = 120.0  # Spark's default of spark.network.timeout
-FILL_IN = "FILL-IN"
-"""Begins what `headroom init` writes in place of what the script does not spell out."""
 FROZEN = ("executor_freeze", "node_loss", "network_partition")
 TIMEOUT_SHARE = 0.5  # judgement: what a time-out may take of the target, so that there is room to catch up
 
@@ -43,14 +41,6 @@ class Concern:
 def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern]:
     """What is known of a job before anything runs. `folder`: the one that headroom.toml lies in."""
     job, path = settings.jobs[name], f"job.{name}"
-    for way, does, topics in (("inputs", "reads", job.inputs), ("outputs", "writes", job.outputs)):
-        for own, topic in topics.items():
-            if topic.startswith(FILL_IN):
-                yield Concern(
-                    f"{path}.{way}.{own}", "is not filled in", f"name the topic that the job {does}"
-                )
-    if FILL_IN in job.args:
-        yield Concern(f"{path}.args", f"has {FILL_IN} in it", "write what the script is to be given there")
     limited = False
     if job.script is not None:
         yield from _script(job, path, folder / job.script, settings.brokers)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 import webbrowser
 from types import SimpleNamespace
 
@@ -105,7 +106,8 @@ class TestInit:
         written = (project / "new.toml").read_text()
         assert 'inputs = {events = "FILL-IN"}' in written
         assert '# {results = "TOPIC"} if it writes to Kafka' in written
-        assert "my-job" in loading.load(project / "new.toml", environment={}).jobs
+        assert "[job.my-job]" in written
+        assert "headroom serve --file new.toml --launch my-job" in " ".join(result.output.split())
         checked = headroom("check", "--file", "new.toml")
         assert checked.exit_code == 1
         assert "job.my-job.inputs.events: is not filled in" in checked.output
@@ -120,14 +122,16 @@ class TestInit:
         result = headroom("init", "clicks.py")
         assert result.exit_code == 1
         assert "does not spell out inputs, outputs, --region" in " ".join(result.output.split())
-        job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
-        assert " ".join(job.args) == (
+        job = tomllib.loads((project / "headroom.toml").read_text())["job"]["clicks"]
+        assert " ".join(job["args"]) == (
             "--in {input_topic} --out {output_topic} --checkpoint {checkpoint} --bootstrap-servers {brokers} "
             "--region FILL-IN"
         )
         told = headroom("check").output
         for key in ("inputs.events", "outputs.results", "args"):
             assert f"job.clicks.{key}: " in told
+        started = headroom("serve", "--launch", "clicks")
+        assert (started.exit_code, "job.clicks.args: has FILL-IN in it" in started.output) == (2, True)
 
     @pytest.mark.parametrize(
         ("window", "length_s", "event_time"),
