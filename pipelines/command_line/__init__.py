@@ -11,7 +11,6 @@ import difflib
 import errno
 import json
 import os
-import re
 from importlib import import_module
 from importlib.metadata import version
 from typing import IO, Any
@@ -20,6 +19,8 @@ import click
 
 from models.errors import HeadroomError
 from models.quantities import Misuse
+
+from . import options
 
 COMMANDS = {
     "demo": "Run the whole story once, on real Kafka and Spark or simulated.",
@@ -80,14 +81,14 @@ class CouldNotRunAsJson(CouldNotRun):
 
 
 def _failed(message: str, *, as_json: bool, setting: str = "", fix: str = "") -> CouldNotRun:
-    """`setting`: what the message begins with. What follows its last colon or semicolon is the fix."""
+    """`setting`: what the message begins with."""
     if not as_json:
         return CouldNotRun(message)
-    problem = message.removeprefix(f"{setting}: ") if setting else message
-    parts = re.fullmatch(r"(.+)[;:] (.+)", problem, re.DOTALL)
-    if fix or parts is None:
+    begin = f"{setting}: " if setting else ""
+    problem, found = options.problem_and_fix(message.removeprefix(begin))
+    if fix or not found:
         return CouldNotRunAsJson(message, fix or (f"correct {setting}" if setting else ""))
-    return CouldNotRunAsJson(f"{setting}: {parts[1]}" if setting else parts[1], parts[2])
+    return CouldNotRunAsJson(f"{begin}{problem}", found)
 
 
 class Commands(click.Group):

@@ -202,9 +202,10 @@ def _performed(
         demo = Demo(service, runs, scene, lines_or_bar, seconds=time.monotonic)
         stack.callback(demo.close)
         outcome = demo.run()
-    if keep and service.environment.pace is not None:
-        demo.evaluator.acts = True
-        service.environment.pace.catch_up()
+    if keep:
+        demo.evaluator.go_on()
+        if service.environment.pace is not None:
+            service.environment.pace.catch_up()
     lines = []
     if pages and keep:
         with suppress(HeadroomError):  # what was found is worth more than where to look at it

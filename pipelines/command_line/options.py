@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,12 @@ def value_of(option: str) -> Iterator[None]:
         yield
     except ValueError as wrong:
         raise Misconfigured(option, str(wrong)) from wrong
+
+
+def problem_and_fix(message: str) -> tuple[str, str]:
+    """The parts of an error: what follows its last colon or semicolon is the fix."""
+    parts = re.fullmatch(r"(.+)[;:] (.+)", message, re.DOTALL)
+    return (parts[1], parts[2]) if parts else (message, "")
 
 
 def print_json(*, indent: Any = None, **found: Any) -> None:

@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
 
 from models.errors import HeadroomError, NotReady
 from models.quantities import executors
@@ -27,8 +32,6 @@ from ..settings.schema import Settings
 from . import options, page, stored_job
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from ..orchestration.runs import Runs
 
 CANCELLED_WITHIN_S = 15.0  # judgement: until a copy has stopped between two batches
@@ -203,8 +206,11 @@ class Show:
         if line and line != self._said:
             self._said = line
             console = self._progress.console
-            whole = "://" in line or not console.is_terminal  # an address is not broken, nor a line of a log
-            console.print(line, markup=False, highlight=False, soft_wrap=whole)
+            if "://" in line or not console.is_terminal:  # an address is not broken, nor a line of a log
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                text = line.lstrip()
+                console.print(Padding(Text(text), (0, 0, 0, len(line) - len(text))))
 
     def at(self, share: float | None, what: str) -> None:
         """Show the progress, if it is known, and what is being done."""
@@ -216,10 +222,6 @@ class Show:
 @contextmanager
 def shown(name: str, *, err: bool = True) -> Iterator[Show]:
     """Progress of one thing, on standard error or with `err=False` on standard output."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.table import Column
-
     console = Console(stderr=err)
     newest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     columns = (

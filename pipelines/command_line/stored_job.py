@@ -164,9 +164,7 @@ def _settings(file: Path) -> tuple[Settings | None, Misconfigured | None]:
     try:
         return loading.load(file, environment=os.environ), None
     except WrongSettings as wrong:
-        count = len(wrong.mistakes)
-        first = f"{wrong.mistakes[0]}{f' (and {count - 1} more)' if count > 1 else ''}"
-        return None, Misconfigured(str(file), f"{first}: see `headroom check`")
+        return None, Misconfigured(str(file), f"{wrong.first}: see `headroom check`")
     except Misconfigured as wrong:
         return None, wrong
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from models.errors import HeadroomError, NotReady
 from models.ports import Source, Store
-from models.quantities import Unknown, executors
+from models.quantities import Unknown, counted, executors
 from profiling_jobs.orders import Json, run_order
 from profiling_jobs.periodic import Periodic
 from profiling_jobs.training.champions import KINDS
@@ -106,7 +106,9 @@ class Demo:
                 break
             self._show.progress(None, "waiting for its input")
             self.evaluator.next_tick()
-        self._show.done(f"it runs under about {scene.before_rps:,.0f} records/s: {self._reason()}")
+        self._show.done(
+            f"it runs under about {scene.before_rps:,.0f} records/s; without models its size is held"
+        )
 
     def _record(self) -> None:
         self._stage("record", "record the live input")
@@ -118,10 +120,11 @@ class Demo:
         self._stage("profile", "measure on copies which rates the job sustains")
         _, order = self._run("profile")
         self.outcome.capacity_rps = order["result"]["capacity_rps"]
-        known = ", ".join(
-            f"{one['mid']:,.0f} at {size}" for size, one in self.outcome.capacity_rps.items() if "mid" in one
+        capacities = {int(size): one for size, one in self.outcome.capacity_rps.items() if "mid" in one}
+        known = "; ".join(
+            f"{executors(size, 'sustain')} {one['mid']:,.0f} records/s" for size, one in capacities.items()
         )
-        self._show.done(f"{order['result']['probes']} probes; records/s and executors: {known}")
+        self._show.done(f"{counted(order['result']['probes'], 'probe')}: {known}")
 
     def _drill(self) -> None:
         scene = self._scene
@@ -185,7 +188,7 @@ class Demo:
                 break
             now = self.evaluator.next_tick()
             self._show.progress(None, self._reason())
-        self.evaluator.acts = True
+        self.evaluator.rest()
         self._run("optimization")  # once more, with nothing to do: the picture of all decisions
         self.outcome.evaluation = self.evaluator.decided
         size = self.evaluator.newest.get("scale_out")
@@ -210,7 +213,8 @@ class Demo:
         for row in rows:
             self.outcome.drills.append({**row, "stage": "prove" if self.outcome.models else "drill"})
         kept = sum(bool(row.get("kept")) for row in rows)
-        self._show.done(f"{kept} of {len(rows)} recovered within {self._job.recovery_target_s:.0f} s")
+        drills, target_s = counted(len(rows), "drill"), self._job.recovery_target_s
+        self._show.done(f"{kept} of {drills} recovered within {target_s:.0f} s")
 
     def _carry_out(self) -> None:
         wanted = self.evaluator.newest
@@ -260,7 +264,7 @@ class Evaluator:
     """Evaluates the job at every interval and moves its load, in place of Dagster's daemon and of users.
 
     In two threads from `start` to `close`, by the environment's clock. The load is a gentle wave around a
-    level. With `acts` the changes of size are carried out as well, as a run of Dagster would.
+    level.
     """
 
     def __init__(
@@ -282,13 +286,21 @@ class Evaluator:
         self._problem: BaseException | None = None
         self._level = (0.0, 0.0, 0.0, 0.0)
         """From which rate, to which, since when, within how many seconds."""
-        self.acts = False
+        self._rests, self._acts = False, False
         self._loading = self._periodic(self._move_load, every_s=LOAD_EVERY_S, name="demo-load")
         self._evaluating = self._periodic(self._evaluate, every_s=LOOK_S, name="demo-evaluator")
 
     def start(self) -> None:
         self._loading.start()
         self._evaluating.start()
+
+    def rest(self) -> None:
+        """Evaluate nothing: the job stays as the summary shows it."""
+        self._rests = True
+
+    def go_on(self) -> None:
+        """Evaluate again, and carry out the changes of size, too, as a run of Dagster would."""
+        self._rests, self._acts = False, True
 
     def hand_over(self) -> None:
         """Go on with the load; Dagster's daemon evaluates from now on, by the wall clock.
@@ -366,7 +378,7 @@ class Evaluator:
     def _evaluate(self) -> None:
         interval = math.floor(self._service.environment.clock.now_s() / self._interval_s)
         before, self._evaluated = self._evaluated, interval
-        if before in (None, interval):  # the interval that has begun before the job is left out
+        if self._rests or before in (None, interval):  # the interval that began before the job is left out
             return
         server = self._service.server
         try:
@@ -374,7 +386,7 @@ class Evaluator:
         except NotReady:  # not just now
             return
         self._seen(found)
-        if self.acts and (change := found.get("apply")):
+        if self._acts and (change := found.get("apply")):
             with suppress(HeadroomError):  # the next tick asks again
                 server.begin("apply", self._job, epoch=change["epoch"], to=change["to"])
         with self._turn:

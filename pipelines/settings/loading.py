@@ -90,6 +90,12 @@ class WrongSettings(Misconfigured):
         super().__init__(file, "; ".join(str(m) for m in mistakes))
         self.mistakes = mistakes
 
+    @property
+    def first(self) -> str:
+        """The first mistake, and how many more there are."""
+        more = len(self.mistakes) - 1
+        return f"{self.mistakes[0]}{f' (and {more} more)' if more else ''}"
+
 
 def load(file: Path, *, environment: Mapping[str, str]) -> Settings:
     """The settings in `file`, or every mistake in it as one error."""

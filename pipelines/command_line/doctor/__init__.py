@@ -72,12 +72,11 @@ def _settings(file: Path) -> tuple[list[Finding], Settings]:
     try:
         settings = loading.load(file, environment=os.environ)
     except WrongSettings as wrong:
-        more = f" (and {len(wrong.mistakes) - 1} more)" if len(wrong.mistakes) > 1 else ""
-        wrong_ = f"{file} is wrong: {wrong.mistakes[0]}{more}"
-        return [Finding("settings", "problem", wrong_, "`headroom check` says it all")], Settings()
+        return findings.problem(
+            "settings", f"{file} is wrong: {wrong.first}", "`headroom check` says it all"
+        ), Settings()
     except Misconfigured as missing:
-        said, _, fix = str(missing).partition("; ")
-        return [Finding("settings", "problem", said, fix or "see what it says")], Settings()
+        return findings.refused("settings", str(missing)), Settings()
     jobs = ", ".join(sorted(settings.jobs)) or "no job yet"
     return [Finding("settings", "ok", f"{file}: {jobs}; {settings.deployment.kind}")], settings
 

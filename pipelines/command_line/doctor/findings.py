@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...settings.schema import Settings
+from .. import options
 
 State = Literal["ok", "warning", "problem"]
 DEADLINE_S = 2.5  # with imports the command stays below three seconds
@@ -44,6 +45,12 @@ def warning(what: str, found: str, fix: str) -> list[Finding]:
 def problem(what: str, found: str, fix: str) -> list[Finding]:
     """It does not work until this is fixed."""
     return [Finding(what, "problem", found, fix)]
+
+
+def refused(what: str, message: str) -> list[Finding]:
+    """A problem that an error describes, with its fix."""
+    found, fix = options.problem_and_fix(message)
+    return problem(what, found, fix or "see what it says")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from models.errors import HeadroomError
-from models.quantities import lasting
+from models.quantities import counted, lasting
 from profiling_jobs.driver.launch_file import read_json
 
 from ...environments.local.records import Records
@@ -19,7 +19,7 @@ from ...processes import owner
 from ...processes.owner import Owner
 from ...settings import times
 from ..stored_job import LATE_TICKS
-from .findings import Finding, Surroundings, ok, problem, warning
+from .findings import Finding, Surroundings, ok, problem, refused, warning
 
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
 SECRET = ("*token*", "*secret*", "spark/conf/spark-defaults.conf", "deployments/*/*token*")
@@ -50,7 +50,7 @@ def permissions(around: Surroundings) -> list[Finding]:
         found += problem("folder", seen, f"chmod 700 {folder}")
     open_ = [path for mark in SECRET for path in folder.glob(mark) if _open_to_others(path)]
     if open_:
-        seen = f"{len(open_)} secret files are open to others, the first is {open_[0]}"
+        seen = f"{counted(len(open_), 'secret file')} can be read by others, the first is {open_[0]}"
         found += problem("folder", seen, f"chmod 600 {' '.join(map(str, open_[:NAMED]))}")
     kind = _filesystem(folder)
     if kind in REMOTE:
@@ -68,8 +68,7 @@ def store(around: Surroundings) -> list[Finding]:
             around.settings.store, around.folder, environment=around.environment, patience_s=1.0
         )
         if left := not_taken_over(around.settings.store, around.folder, found):
-            said, _, fix = left.partition(": ")
-            return problem("store", said, fix)
+            return refused("store", left)
         if found is None:
             return ok("store", "empty: nothing was evaluated yet")
         with found as there:
@@ -79,8 +78,7 @@ def store(around: Surroundings) -> list[Finding]:
                 if owned and age_s > LATE_TICKS * job.evaluation_interval_s:
                     late.append(f"{name} was evaluated last {lasting(age_s)} ago")
     except HeadroomError as broken:
-        said, _, fix = str(broken).rpartition(": ")
-        return problem("store", said or str(broken), fix)
+        return refused("store", str(broken))
     if late:
         return problem("store", "; ".join(late), "see logs/ in the folder; restart `headroom serve`")
     size = f", {found.path.stat().st_size / 1e6:.1f} MB" if isinstance(found, SqliteStore) else ""
@@ -107,13 +105,13 @@ def leftovers(around: Surroundings) -> list[Finding]:
     if left:
         some = ", ".join(f"{one.role or 'unknown'} ({one.pid})" for one in left[:NAMED])
         more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-        seen = f"{len(left)} processes of an earlier run are alive: {some}{more}"
+        seen = f"an earlier run has left {len(left)} of its processes alive: {some}{more}"
         found += problem("leftovers", seen, "`headroom cleanup` ends them")
     causes = [data for path in around.folder.glob("failures/*.json") if (data := read_json(path))]
     if causes:
         first = causes[0].get("injection", {})
         which = f"{first.get('kind')} of {first.get('deployment')}"
-        seen = f"{len(causes)} failures are not cleared, the first is {which}"
+        seen = f"{counted(len(causes), 'failure')} not cleared, the first is {which}"
         found += problem("leftovers", seen, "the next start clears them, or `headroom cleanup`")
     copies = [
         record.name
@@ -121,8 +119,8 @@ def leftovers(around: Surroundings) -> list[Finding]:
         if record.plan.role == "profile" and record.wanted == "running"
     ]
     if copies:
-        seen = f"{len(copies)} profiling copies are still wanted, the first is {copies[0]}"
-        found += warning("leftovers", seen, "`headroom cleanup` lets go of them")
+        seen = f"the next start would run {len(copies)} left over from profiling, the first is {copies[0]}"
+        found += warning("leftovers", seen, "`headroom cleanup` ends them")
     return found or ok("leftovers", "none")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from models.errors import HeadroomError
-from models.quantities import Unknown, lasting
+from models.quantities import Unknown, counted, lasting
 from profiling_jobs.explain.wording import brief_s, kind
 from profiling_jobs.telemetry.checkpoint import Checkpoint
 
@@ -25,14 +25,14 @@ def promises(around: Surroundings) -> list[Finding]:
                 Finding(
                     f"job {name}",
                     "problem" if one.serious else "warning",
-                    f"{one.path.rpartition('.')[2]} {one.problem}",
+                    f"{one.path.removeprefix(f'job.{name}.')} {one.problem}",
                     one.fix,
                 )
                 for one in concerns(name, around.settings, folder=around.root)
             ),
             *_too_long_down(name, job, around),
         ]
-        fine = f"{lasting(job.recovery_target_s)} are promised, and no time-out stands against it"
+        fine = f"no time-out or downtime is in the way of the {lasting(job.recovery_target_s)} promised"
         found += mine or ok(f"job {name}", fine)
     return found
 
@@ -53,9 +53,10 @@ def _too_long_down(name: str, job: JobSettings, around: Surroundings) -> list[Fi
         downtimes = sorted(event.downtime_s for event in events if event.kind == each)
         if downtimes and downtimes[len(downtimes) // 2] >= job.recovery_target_s:
             middle = brief_s(downtimes[len(downtimes) // 2])
+            count = counted(len(downtimes), "downtime")
             seen = (
-                f"{kind(each)} was measured {len(downtimes)} times, half of them with a downtime of "
-                f"{middle} s or more: longer than the {job.recovery_target_s:g} s promised, whatever the size"
+                f"{kind(each)}: half of {count} took {middle} s or more: longer than the "
+                f"{job.recovery_target_s:g} s promised, whatever the size"
             )
             fix = (
                 f"a longer recovery_target_s, or shorten the restart (`headroom drill {name} --kind {each}`)"

@@ -8,7 +8,7 @@ import shutil
 from models.errors import Misconfigured
 
 from ...integrations import jars, java
-from .findings import Finding, Surroundings, ok, problem, warning
+from .findings import Finding, Surroundings, ok, problem, refused, warning
 
 LITTLE_BYTES = 5e9  # judgement: a day of records on the embedded broker, and its segments of 256 MB
 NONE_BYTES = 1e9  # judgement: less than one segment per topic and the store's log
@@ -23,8 +23,7 @@ def java_found(around: Surroundings) -> list[Finding]:
     try:
         found = java.find(around.environment)
     except Misconfigured as missing:
-        said, _, fix = str(missing).removeprefix("JAVA_HOME: ").rpartition(": ")
-        return problem("Java", said or str(missing), fix)
+        return refused("Java", str(missing).removeprefix("JAVA_HOME: "))
     return ok("Java", f"Java {found.version} in {found.home}")
 
 
@@ -36,7 +35,7 @@ def jars_there(around: Surroundings) -> list[Finding]:
     cache, locked = jars.cache_folder(around.environment), jars.read_lock()
     missing = [jar for jar in locked if not (cache / jar.file).is_file()]
     if missing:
-        seen = f"{len(missing)} of {len(locked)} are not in {cache}, the first is {missing[0].file}"
+        seen = f"{cache} lacks {len(missing)} of {len(locked)}, the first is {missing[0].file}"
         return warning("jars", seen, "run `make jars`; otherwise the first start fetches them")
     return ok("jars", f"{len(locked)} in {cache}")
 
@@ -44,10 +43,9 @@ def jars_there(around: Surroundings) -> list[Finding]:
 def clock(around: Surroundings) -> list[Finding]:
     """Check the clock: lag and latency compare it with the brokers', and decisions are keyed by it."""
     if _unsynchronised():
-        seen = "nothing on this machine synchronises it, the kernel says"
-        fix = "unless the host does it: `timedatectl set-ntp true`"
-        return warning("clock", seen, fix)
-    return ok("clock", "kept right, the kernel says")
+        fix = "`timedatectl set-ntp true`; in a container the host may do it, and the kernel not know"
+        return warning("clock", "the kernel says that nothing synchronises it", fix)
+    return ok("clock", "the kernel says that it is synchronised")
 
 
 def disk(around: Surroundings) -> list[Finding]:

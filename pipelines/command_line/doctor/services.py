@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from models.errors import HeadroomError, Misconfigured
-from models.quantities import executors
+from models.quantities import counted, executors
 
 from ...environments.real import yours
 from ...integrations import ports
@@ -53,8 +53,8 @@ def brokers(around: Surroundings) -> list[Finding]:
         return problem("brokers", seen, "start them, or correct brokers.bootstrap")
     found = _topics(around)
     if silent:
-        seen = f"{', '.join(silent)} does not answer, the others do"
-        found += warning("brokers", seen, "start it, or leave it out of brokers.bootstrap")
+        seen = f"no answer from {', '.join(silent)}, the others answer"
+        found += warning("brokers", seen, "start what is missing, or leave it out of brokers.bootstrap")
     return found
 
 
@@ -148,7 +148,7 @@ def _topics(around: Surroundings) -> list[Finding]:
         topic, name = next(iter(missing.items()))
         seen = f"the topic {topic!r} of job.{name} is not there"
         return problem("brokers", seen, f"create it, or correct job.{name}.inputs")
-    return ok("brokers", f"{given.bootstrap}, {len(there)} topics, all inputs are there")
+    return ok("brokers", f"{given.bootstrap}, {counted(len(there), 'topic')}, all inputs are there")
 
 
 def _runs(folder: Path, role: str) -> bool:
