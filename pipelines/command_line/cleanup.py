@@ -40,13 +40,18 @@ def command(file: Path, folder: Path, end_owner: bool, dry_run: bool, as_json: b
     settings = _with_cluster(file)
     records = Records(folder / "deployments")
     stopped = [record.name for record in records.all() if record.wanted == "running"]
+    removed: list[str] = []
     failures: list[str] = []
     if dry_run:
         processes = [(one, "would be ended") for one in _alive(folder, end_owner=end_owner)]
-        removed = _on_cluster(settings, folder)
+        if settings is not None:
+            removed = _on_cluster(settings, folder)
     else:
         processes = [(one.process, one.how) for one in owner.cleanup(folder, end_owner=end_owner)]
-        removed = _remove_from_cluster(settings, folder)
+        if settings is not None:
+            from ..environments.kubernetes.belongings import remove_all
+
+            removed = [str(one) for one in remove_all(settings.kubernetes, folder)]
         for name in stopped:  # otherwise the next owner of the folder would start them again
             records.change(name, wanted="stopped", reason="headroom cleanup")
     left = [one for one, how in processes if how == "survived"]
@@ -70,8 +75,7 @@ def command(file: Path, folder: Path, end_owner: bool, dry_run: bool, as_json: b
         if not (processes or removed):
             click.echo(f"nothing {'is' if dry_run else 'was'} running")
         elif processes and not dry_run:
-            gone = len(processes) - len(left)
-            click.echo(f"{gone} process{'' if gone == 1 else 'es'} ended")
+            click.echo(f"processes ended: {len(processes) - len(left)}")
     options.answer_no(left)
 
 
@@ -94,10 +98,8 @@ def _with_cluster(file: Path) -> Settings | None:
     return settings if settings.deployment.kind == "kubernetes" else None
 
 
-def _on_cluster(settings: Settings | None, folder: Path) -> list[str]:
+def _on_cluster(settings: Settings, folder: Path) -> list[str]:
     """What belongs to the folder's owner there."""
-    if settings is None:
-        return []
     from ..environments.kubernetes.belongings import belongings
     from ..environments.kubernetes.manifests import owner_label
     from ..integrations.kubernetes_api import KubernetesApi
@@ -110,14 +112,6 @@ def _on_cluster(settings: Settings | None, folder: Path) -> list[str]:
         api.close()
     note = " (its job is not in headroom.toml any more)"
     return [f"{one}{note if one.job and one.job not in settings.jobs else ''}" for one in found]
-
-
-def _remove_from_cluster(settings: Settings | None, folder: Path) -> list[str]:
-    if settings is None:
-        return []
-    from ..environments.kubernetes.belongings import remove_all
-
-    return [str(one) for one in remove_all(settings.kubernetes, folder)]
 
 
 def _forget_failures(folder: Path) -> list[str]:

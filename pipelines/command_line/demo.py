@@ -159,14 +159,7 @@ def _here(
             settings = loading.load(file, environment=os.environ)
             stack.enter_context(on_kubernetes.own_topics(settings, work, say=say))
         service = stack.enter_context(
-            open_service(
-                settings,
-                file=file,
-                folder=work,
-                say=say,
-                command="headroom demo",
-                since_s=since_s,
-            )
+            open_service(settings, file=file, folder=work, say=say, command="headroom demo", since_s=since_s)
         )
         applied = _performed(service, scene, stack, began_s, keep=keep, pages=pages, as_json=as_json, say=say)
         if keep:

@@ -32,9 +32,7 @@ why_option = click.option(
     help="The reason, for whoever reads it at night. It is stored with your login name.",
 )
 wait_option = click.option(
-    "--wait/--no-wait",
-    default=True,
-    help="Wait for an evaluation that obeys it (default), or only store it.",
+    "--wait/--no-wait", default=True, help="Wait for an evaluation that obeys it (default), or only store it."
 )
 
 

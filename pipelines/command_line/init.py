@@ -67,20 +67,8 @@ KAFKAS_COLUMN, KAFKAS_TIME = "timestamp", "kafka-timestamp"
 @click.command("init")
 @click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--job", metavar="NAME", help="Name of the job. Default: the name of the script.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="TOPIC",
-    help="An input topic; may be repeated.",
-)
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="TOPIC",
-    help="An output topic; may be repeated.",
-)
+@click.option("--input", "inputs", multiple=True, metavar="TOPIC", help="An input topic; may be repeated.")
+@click.option("--output", "outputs", multiple=True, metavar="TOPIC", help="An output topic; may be repeated.")
 @click.option(
     "--file",
     default=Path("headroom.toml"),

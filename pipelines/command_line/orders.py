@@ -154,9 +154,7 @@ def in_a_run(
         runs(file, folder) as there,
     ):
         watched = Watched(
-            server,
-            say=show.say,
-            seen=lambda order: show.at(order["share"] or 0.0, str(order["stage"])),
+            server, say=show.say, seen=lambda order: show.at(order["share"] or 0.0, str(order["stage"]))
         )
         show.say(f"{what} of {job}: run {f'{dagster}/runs/{run_id}' if dagster else run_id}")
         config = {"ops": {LONG[what].asset: {"config": given}}}

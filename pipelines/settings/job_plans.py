@@ -174,11 +174,7 @@ SCALE_TIMEOUT_S = SparkSettings().scale_timeout_s
 
 
 def control_settings(
-    name: str,
-    job: JobSettings,
-    *,
-    tasks: int | None = None,
-    scale_timeout_s: float = SCALE_TIMEOUT_S,
+    name: str, job: JobSettings, *, tasks: int | None = None, scale_timeout_s: float = SCALE_TIMEOUT_S
 ) -> control.Settings:
     """The settings of the control loop. `tasks` of a batch, where they bound what executors can do.
 

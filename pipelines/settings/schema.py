@@ -410,16 +410,7 @@ class JobProfiling(Section):
     """
 
 
-JOB_GROUPS = (
-    JobProgram,
-    JobTopics,
-    JobBatches,
-    JobPromise,
-    JobSize,
-    JobCalendar,
-    JobEvents,
-    JobProfiling,
-)
+JOB_GROUPS = (JobProgram, JobTopics, JobBatches, JobPromise, JobSize, JobCalendar, JobEvents, JobProfiling)
 
 
 LIVE_GROUPS = (JobPromise, JobSize, JobCalendar, JobEvents, JobProfiling)
