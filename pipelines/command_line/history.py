@@ -111,11 +111,11 @@ def _show(job: str, lines: Sequence[Dated], *, every: bool) -> None:
             continue
         changed = "→" in line.done
         times_ = f" ×{len(alike)}" if len(alike) > 1 else ""
-        why = alike[-1][1].why if alike[-1][1] else line.why
+        newest = alike[-1][1] or line
         cells = (times.clock(at_s), _span(alike, "load"), _span(alike, "lag"), line.scale_out)
-        rows.append((*cells, f"{line.done}{times_}", why if changed else page.one_line(why)))
+        rows.append((*cells, f"{line.done}{times_}", newest.why if changed else page.one_line(newest.why)))
         colours.append("green" if changed else None)
-        for alarm in line.alarms:
+        for alarm in newest.alarms:
             rows.append(("", "", "", "", "ALARM", alarm))
             colours.append("red")
     page.show(page.columns(HEADER, rows, right="rrrrll", colours=colours))
@@ -127,17 +127,18 @@ def _alike(lines: Sequence[Dated], *, every: bool) -> list[list[Dated]]:
     for at_s, line in lines:
         before = groups[-1][-1] if groups else None
         same = before is not None and times.day(before[0]) == times.day(at_s) and not every
-        if same and before is not None and _sort(before[1]) == _sort(line) is not None:
+        if same and before is not None and _likeness(before[1]) == _likeness(line) is not None:
             groups[-1].append((at_s, line))
         else:
             groups.append([(at_s, line)])
     return groups
 
 
-def _sort(line: Line | None) -> tuple[str, str, str] | None:
-    if line is None or line.alarms or "→" in line.done:
+def _likeness(line: Line | None) -> tuple[str, ...] | None:
+    """What lines that are alike have in common; None for a line that always stands alone."""
+    if line is None or "→" in line.done:
         return None
-    return line.scale_out, line.done, AMOUNTS.sub("#", line.why)
+    return line.scale_out, line.done, *(AMOUNTS.sub("#", one) for one in (line.why, *line.alarms))
 
 
 def _span(alike: Sequence[Dated], name: str) -> str:

@@ -115,7 +115,7 @@ def _tell(service: Service, *, pages: bool, url: bool, as_json: bool, say: Say) 
     if service.environment.brokers:
         say(f"Kafka:   {service.environment.brokers}")
         if login:
-            say(f"         producers of yours log in, your script does not have to: {login}")
+            say(f"         your own producers log in with {login}; your script needs no login")
     if found:
         say(f"Pages:   {opened or found['pages']}, which `headroom open` opens in a browser")
     for name, title in (("dagster", "Dagster:"), ("mlflow", "MLflow: ")):

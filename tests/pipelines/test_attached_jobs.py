@@ -153,7 +153,7 @@ inputs = {events = "in"}
                 there.failures.inject("orders", "driver_kill")
         assert said == []
 
-    def test_one_that_was_launched_here_is_not_taken_for_somebody_else_s(self, found, tmp_path):
+    def test_one_that_was_launched_here_is_not_taken_for_an_attached_one(self, found, tmp_path):
         records = Records(tmp_path / "h" / "deployments")
         records.save(Record(plan(checkpoint="/theirs/orders")))
         refused = pytest.raises(Unsafe, match=r"^job\.orders\.attach = true .*`headroom cleanup`")

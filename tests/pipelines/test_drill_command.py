@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("no_latency")
 
 @contextmanager
 def serving(project, toml=TOML):
-    """Somebody who owns the folder, as `headroom serve` does."""
+    """A server that owns the folder, as `headroom serve` does."""
     (project / "headroom.toml").write_text(toml)
     settings = loading.parse(toml, environment={})
     with open_service(settings, file=project / "headroom.toml", folder=project / ".headroom") as service:
@@ -99,7 +99,7 @@ class TestDrill:
         assert (result.exit_code, said in result.output) == (2, True)
 
 
-class TestWhileSomebodyServes:
+class TestWithAServer:
     def test_the_owner_drills_a_copy_and_its_lines_are_told(self, project):
         with serving(project) as service:
             result = headroom("drill", "enrichment", "--kind", "driver_kill", "--rate-rps", "600", "--json")
@@ -267,7 +267,7 @@ class TestStartAndStop:
         assert "did you mean enrichment?" in result.output
 
     @pytest.mark.parametrize(("command", "done"), [("start", "started"), ("stop", "stopped")])
-    def test_a_job_of_somebody_else_is_left_alone(self, project, command, done):
+    def test_an_attached_job_is_left_alone(self, project, command, done):
         with serving(project, TOML + "attach = true\nexecutors = 2\ncheckpoint = '/c'\n"):
             result = headroom(command, "enrichment")
         assert result.exit_code == 2

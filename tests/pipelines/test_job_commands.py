@@ -333,6 +333,13 @@ class TestHistory:
         (line,) = headroom("history", "orders").output.splitlines()[2:]
         assert "×3" in line
 
+    def test_an_alarm_that_goes_on_is_shown_once_with_its_newest_numbers(self, store):
+        start_s = times.moment_s("2026-11-17 12:00", now_s=2e9, toward="past")
+        for number, held in enumerate(("5 min", "5 min 30 s", "6 min")):
+            ticks(store, evaluation(start_s + 60 * number, alarms=[f"held for {held} already"]))
+        first, alarm = headroom("history", "orders").output.splitlines()[2:]
+        assert ("×3" in first, alarm.endswith("ALARM    held for 6 min already")) == (True, True)
+
     def test_nothing_is_exit_code_1(self, store):
         assert headroom("history", "orders").code == 1
         ticks(store, evaluation(time.time() - 7200))
