@@ -320,7 +320,7 @@ def _awaited(
 def _unevaluated(there: StoredJob, folder: Path) -> str:
     """Why no evaluation can come at all; empty where one should."""
     if not there.owner or there.owner == stored_job.SILENT:
-        return f"nothing is running that evaluates; it takes effect when there is: {there.remedy}"
+        return f"no server evaluates jobs now; it takes effect when one does: {there.remedy}"
     try:
         jobs = Client(folder).status()["jobs"]
     except HeadroomError:  # it may be starting, or busy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,25 +92,22 @@ def profile(job: str, file: Path, folder: Path, as_json: bool, **details: Any) -
     """
     settings = orders.checked("profile", job, file=file)
     found, _ = orders.in_a_run("profile", job, details, settings=settings, own=True, file=file, folder=folder)
-    known = {int(size): one for size, one in found["capacity_rps"].items() if "unknown" not in one}
-    lines = [
-        f"{executors(size, 'sustain')} "
-        + (
-            f"{one['at_least']:,.0f} records/s or more: nothing higher was offered"
-            if "at_least" in one
-            else f"{one['mid']:,.0f} records/s ({one['low']:,.0f} to {one['high']:,.0f})"
-        )
-        for size, one in sorted(known.items())
-    ]
-    lines += [
-        f"{executors(int(size))}: not known, {one['unknown']}"
-        for size, one in found["capacity_rps"].items()
-        if "unknown" in one
-    ]
+    capacities = {int(size): one for size, one in found["capacity_rps"].items()}
+    lines = [_sustained(size, one) for size, one in sorted(capacities.items())]
     probes, spent_s = counted(found["probes"], "probe"), found["spent_executor_s"]
     lines.append(f"{probes}, {spent_s:,.0f} executor-seconds: {found['why_done']}")
     orders.results(job, found, lines, as_json=as_json)
-    options.answer_no(not known)
+    options.answer_no(all("unknown" in one for one in capacities.values()))
+
+
+def _sustained(size: int, capacity: Mapping[str, Any]) -> str:
+    """What a profile has found out about one size."""
+    if "unknown" in capacity:
+        return f"{executors(size)}: not known, {capacity['unknown']}"
+    sustain = executors(size, "sustain")
+    if "at_least" in capacity:
+        return f"{sustain} {capacity['at_least']:,.0f} records/s or more: nothing higher was offered"
+    return f"{sustain} {capacity['mid']:,.0f} records/s ({capacity['low']:,.0f} to {capacity['high']:,.0f})"
 
 
 @click.command("drill")

@@ -33,7 +33,7 @@ def duration_s(text: str) -> float:
     else:
         total = sum(int(part or 0) * each for part, each in zip(parts.groups(), UNITS.values(), strict=True))
     if total == 0:
-        raise ValueError(f"{text!r} lasts no time at all: write for example 15m")
+        raise ValueError(f"{text!r} is zero: write for example 15m")
     if total > LONGEST_S:
         raise ValueError(f"{text!r} is more than a year: leave it out to mean for ever")
     return float(total)
@@ -96,7 +96,9 @@ def _nearest(text: str, *, now_s: float, toward: Toward) -> float:
     """The last or the next time that the clock shows this."""
     hour, minute, *second = (int(part) for part in text.split(":"))
     if hour > 23 or minute > 59 or any(one > 59 for one in second):
-        raise ValueError(f"{text!r} is on no clock: hours go from 0 to 23, minutes and seconds from 0 to 59")
+        raise ValueError(
+            f"{text!r} is not a time of day: hours go from 0 to 23, minutes and seconds from 0 to 59"
+        )
     today = datetime.fromtimestamp(now_s).replace(
         hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0
     )

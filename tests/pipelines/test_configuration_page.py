@@ -13,15 +13,6 @@ def test_the_committed_page_is_the_generated_one():
     assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs` and commit docs/configuration.md"
 
 
-def test_the_page_names_bounds_choices_and_secrets():
-    text = page()
-    assert "| `confidence` | number > 0, ≤ 0.9999 | `0.95` |" in text
-    assert "| `mode` | `observe`, `recommend`, `apply` | `recommend` |" in text
-    assert "| `password_from` | name of an environment variable | – |" in text
-    assert "| `inputs` | table of strings | **required** |" in text
-    assert "`HEADROOM_SPARK_SLOTS`" in text
-
-
 def test_the_glossary_explains_the_words_and_is_linked():
     glossary = (PAGE.parent / "glossary.md").read_text(encoding="utf-8")
     words = (

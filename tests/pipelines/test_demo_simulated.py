@@ -18,6 +18,8 @@ from pipelines.demo.on_kubernetes import OVERLAY
 from pipelines.demo.scenes import JOB, SCENES
 from pipelines.demo.show import Lines, Outcome, summary, what_to_type, where_to_click
 from pipelines.demo.story import STAGES, Evaluator
+from pipelines.integrations.stores.opening import STORE
+from pipelines.integrations.stores.sqlite import SqliteStore
 from pipelines.processes.owner import holder, owner_id
 from pipelines.processes.processes import marked
 from pipelines.settings import loading
@@ -56,6 +58,10 @@ def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
     assert said["low"] <= proved["recovery_s"] <= said["high"]
     for stage in STAGES:
         assert f"] {stage}: " in done.stderr
+    # Commands show the size that the summary has shown.
+    with SqliteStore(folder / ".headroom" / STORE) as store:
+        ((_, newest),) = store.evaluations(JOB, limit=1)
+    assert newest["scale_out"] == found["changes"][-1]["to"]
     # Nothing is left but what was learnt.
     assert holder(folder / ".headroom") is None
     assert marked(owner_id(folder / ".headroom")) == ()
@@ -93,6 +99,18 @@ def test_lines_do_not_repeat_themselves():
     lines.done("13 probes")
     assert said[0] == "[3/8] profile: copies say"
     assert [line.strip() for line in said[1:]] == ["probe 0", "hold 2 executors", "→ 13 probes (62 s)"]
+
+
+@pytest.mark.fast
+def test_a_bar_shows_what_happens_between_the_lines_of_a_stage():
+    said, shown = [], []
+    lines = Lines(said.append, bar=lambda *now: shown.append(now), seconds=lambda: 0.0)
+    lines.stage("profile", "copies say", number=3, of=8)
+    lines.say("probe 0")
+    lines.progress(0.3, "probe 1")
+    lines.done("13 probes")
+    assert said == ["[3/8] profile: copies say", "      → 13 probes (0 s)"]
+    assert shown == [(None, "probe 0"), (0.3, "probe 1")]
 
 
 @pytest.mark.fast

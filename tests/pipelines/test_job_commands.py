@@ -174,7 +174,7 @@ class TestDirectives:
             paused = headroom("pause", "orders", "--why", "x")
             said = [paused.text, headroom("explain", "orders").text, headroom("history", "orders").text]
         assert paused.code == 1
-        assert "stored and not in force: nothing is running that evaluates; it takes effect when" in said[0]
+        assert "stored and not in force: no server evaluates jobs now; it takes effect when one" in said[0]
         assert all(remedy in one for one in said), said
 
     def test_a_server_that_evaluates_nothing_is_named(self, store, serving):

@@ -77,7 +77,7 @@ def test_moments(text, toward, at_s):
     [
         ("yesterday", "past", "not a moment"),
         ("", "past", "not a moment"),
-        ("14:61", "past", "on no clock"),
+        ("14:61", "past", "not a time of day"),
         ("2026-02-30", "past", "not a moment"),
         ("2026-11-18 15:00", "past", "still to come, it is 2026-11-18 14:30:00 CET"),
         ("2026-11-18 14:00", "future", "is over"),
