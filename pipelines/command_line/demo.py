@@ -192,7 +192,7 @@ def _performed(
     terminal = sys.stdout.isatty() and not as_json
     with orders.shown("demo", err=as_json) as show:
         lines_or_bar = Lines(show.say, bar=show.at if terminal else None)
-        demo = Demo(service, runs, scene, lines_or_bar, seconds=time.monotonic)
+        demo = Demo(service, runs, scene, lines_or_bar)
         stack.callback(demo.close)
         outcome = demo.run()
     if keep:

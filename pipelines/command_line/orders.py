@@ -220,7 +220,7 @@ class Show:
 @contextmanager
 def shown(name: str, *, err: bool = True) -> Iterator[Show]:
     """Progress of one thing, on standard error or with `err=False` on standard output."""
-    console = Console(stderr=err)
+    console = Console(stderr=err, emoji=False)
     newest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     columns = (
         SpinnerColumn(),
