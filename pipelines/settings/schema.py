@@ -268,8 +268,8 @@ class JobBatches(Section):
     trigger_s: float = Field(0.0, ge=0)
     """Trigger interval; 0: the next batch starts as the last one ends."""
     max_offsets_per_trigger: int | None = Field(None, ge=1)
-    """Most records per batch, of each input: what the script sets as `maxOffsetsPerTrigger`. A copy that reads
-    with another limit is refused. Without it, the first batch after a failure takes all the lag.
+    """Most records per batch, of each input: what the script sets as `maxOffsetsPerTrigger`. A copy that
+    reads with another limit is refused. Without it, the first batch after a failure takes all the lag.
     """
     state_partitions: int | None = Field(None, ge=1)
     """`spark.sql.shuffle.partitions` of a new checkpoint; an old one keeps its own."""
