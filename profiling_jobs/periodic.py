@@ -18,6 +18,8 @@ LEAST = 0.05  # of a period: work that takes longer than its period leaves other
 class Periodic:
     """Calls `work` every `every_s` seconds, from `start` to `close`; a late call puts off the next one.
 
+    A call that fails is reported as the end of a thread would be, once for each reason; the next one is made.
+
     `clock`: whose seconds these are, this machine's by default; `taking_part`: held by the thread
     (simulated time stands still while it works).
     """
@@ -35,6 +37,7 @@ class Periodic:
         self._clock, self._taking_part = clock, taking_part
         self._begun, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._reported = ""
 
     @property
     def running(self) -> bool:
@@ -71,9 +74,19 @@ class Periodic:
             self._begun.set()
             while not self._closing.is_set():
                 began_s = now_s()
-                self._work()
+                try:
+                    self._work()
+                except Exception as error:  # noqa: BLE001 - the work of days must not end with one failure
+                    self._report(error)
                 took_s = max(0.0, now_s() - began_s)  # a clock that was set back is not waited for
                 self._pause(max(LEAST * self._every_s, self._every_s - took_s))
+
+    def _report(self, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if reason != self._reported:
+            self._reported = reason
+            seen = (type(error), error, error.__traceback__, threading.current_thread())
+            threading.excepthook(threading.ExceptHookArgs(seen))
 
     def _pause(self, seconds: float) -> None:
         if self._clock is None:

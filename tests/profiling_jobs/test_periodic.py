@@ -27,6 +27,27 @@ def test_it_is_repeated_until_it_is_closed_and_leaves_no_thread():
     assert (threading.active_count(), periodic.running, len(calls)) == (before, False, done)
 
 
+def test_a_call_that_fails_is_told_once_for_each_reason_and_the_next_ones_are_made(monkeypatch):
+    told, calls, enough = [], [], threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda seen: told.append((str(seen.exc_value), seen.thread)))
+
+    def work():
+        calls.append(None)
+        if len(calls) in (2, 3):
+            raise OSError("no room")
+        if len(calls) == 4:
+            raise ValueError("not a number")
+        if len(calls) == 6:
+            enough.set()
+
+    with Periodic(work, every_s=0.001, name="test"):
+        assert enough.wait(30.0)
+    assert [(reason, thread.name) for reason, thread in told] == [
+        ("no room", "headroom-test"),
+        ("not a number", "headroom-test"),
+    ]
+
+
 def test_by_another_clock_a_call_that_takes_longer_puts_off_the_next_one():
     cluster = SharedCluster(now_s=100.0)
     clock, began_s, enough = SimulatedClock(cluster), [], threading.Event()
