@@ -51,7 +51,7 @@ class Driver:
         self.launch = launch
         self._plan = launch.plan
         self._events = progress.ProgressFile(launch.folder / "progress.jsonl", incarnation=launch.incarnation)
-        self._group = GroupCommits(launch.brokers, group=launch.plan.group)
+        self._group = GroupCommits(launch.brokers, group=launch.plan.group, say=say)
         self._query_ends = QueryEnds(self._group.give)
         self._attaching = threading.Lock()
         self._spark: Any = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -90,9 +90,14 @@ CLOSE_MS = 1000  # judgement: it has nothing more to answer
 class GroupCommits:
     """Commits the newest offsets it was given to one group."""
 
-    def __init__(self, brokers: Brokers, *, group: str) -> None:
+    def __init__(
+        self, brokers: Brokers, *, group: str, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """`say`: gets a line for a commit that failed, once for each reason."""
         self._brokers = brokers
         self._group = group
+        self._say = say
+        self._said = ""
         self._newest: dict[tuple[str, int], int] = {}
         self._given = threading.Event()
         self._closing = threading.Event()
@@ -119,7 +124,6 @@ class GroupCommits:
 
     def _work(self) -> None:
         from kafka import KafkaConsumer, TopicPartition
-        from kafka.errors import KafkaError
         from kafka.structs import OffsetAndMetadata
 
         consumer: KafkaConsumer | None = None
@@ -136,9 +140,10 @@ class GroupCommits:
                 named = {TopicPartition(*part): offset for part, offset in newest.items()}
                 consumer.assign(list(named))
                 consumer.commit({part: OffsetAndMetadata(offset, "", -1) for part, offset in named.items()})
-            except (KafkaError, OSError, RuntimeError):  # the last: "Transport closed for writes"
+            except Exception as error:  # noqa: BLE001 - a group that stands still looks like a lag
+                self._tell(f"{type(error).__name__}: {error}")
                 if consumer is not None:
-                    with suppress(KafkaError, OSError, RuntimeError):  # what is left of it
+                    with suppress(Exception):  # what is left of it
                         consumer.close(autocommit=False, timeout_ms=CLOSE_MS)
                 consumer = None
                 self._given.set()
@@ -146,3 +151,8 @@ class GroupCommits:
             else:
                 if newest is self._newest:
                     self._idle.set()
+
+    def _tell(self, why: str) -> None:
+        if why != self._said:
+            self._said = why
+            self._say(f"offsets were not committed to the group {self._group}, which is tried again ({why})")

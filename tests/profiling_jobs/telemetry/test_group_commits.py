@@ -14,7 +14,12 @@ from profiling_jobs.telemetry.offsets import GroupCommits
 
 @pytest.mark.parametrize(
     "trouble",
-    [kafka.errors.KafkaTimeoutError(), OSError("reset"), RuntimeError("Transport closed for writes")],
+    [
+        kafka.errors.KafkaTimeoutError(),
+        OSError("reset"),
+        RuntimeError("Transport closed for writes"),
+        AssertionError("of the client's own"),
+    ],
 )
 @pytest.mark.parametrize("when", ["made", "committing"])
 def test_a_commit_that_fails_is_made_again_with_a_new_client(
@@ -47,9 +52,11 @@ def test_a_commit_that_fails_is_made_again_with_a_new_client(
     monkeypatch.setattr(group_commits, "PAUSE_S", 0.01)
     died: list[object] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
-    group = GroupCommits(Brokers("h:1"), group="headroom.orders")
+    said: list[str] = []
+    group = GroupCommits(Brokers("h:1"), group="headroom.orders", say=said.append)
     group.start()
     group.give({("in", 0): 7})
     assert group.close(timeout_s=5.0)
     assert (committed, died, troubles) == ([{("in", 0): 7}], [], [])
     assert len(closed) == (when == "committing")
+    assert [str(trouble) in line for line in said] == [True]
