@@ -55,7 +55,7 @@ class LogOffsets:
 
     def _list(self, which: Any) -> dict[int, int]:
         from kafka import KafkaAdminClient
-        from kafka.errors import KafkaError
+        from kafka.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError, for_code
         from kafka.structs import TopicPartition
 
         try:
@@ -66,8 +66,11 @@ class LogOffsets:
                     request_timeout_ms=REQUEST_MS,
                 )
             described = self._admin.describe_topics([self._topic])
-            if not described or described[0]["error_code"]:
+            problem = described[0]["error_code"] if described else UnknownTopicOrPartitionError.errno
+            if problem in (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno):
                 raise Misconfigured(f"topic {self._topic}", f"is not there on {self._brokers.bootstrap}")
+            if problem:  # while a broker restarts, or without the right to read
+                raise for_code(problem)(self._topic)
             parts = [
                 TopicPartition(self._topic, one["partition_index"]) for one in described[0]["partitions"]
             ]

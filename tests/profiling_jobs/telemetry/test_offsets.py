@@ -1,4 +1,4 @@
-"""Finished offsets reach their group, whatever the broker's client goes through meanwhile."""
+"""Offsets at the broker: finished ones reach their group, and what a topic has is asked again later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import threading
 import kafka
 import pytest
 
+from models.errors import HeadroomError, Misconfigured, NotReady
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.telemetry import offsets as group_commits
-from profiling_jobs.telemetry.offsets import GroupCommits
+from profiling_jobs.telemetry.offsets import GroupCommits, LogOffsets
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,32 @@ def test_a_commit_that_fails_is_made_again_with_a_new_client(
     assert (committed, died, troubles) == ([{("in", 0): 7}], [], [])
     assert len(closed) == (when == "committing")
     assert [str(trouble) in line for line in said] == [True]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("code", "error", "says"),
+    [
+        (3, Misconfigured, "topic orders: is not there"),
+        (5, NotReady, "LeaderNotAvailable"),
+        (29, NotReady, "TopicAuthorizationFailed"),
+    ],
+)
+def test_only_a_topic_that_is_not_there_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: type[HeadroomError], says: str
+) -> None:
+    """While a broker restarts its topics have no leader: a recording waits for that."""
+
+    class Admin:
+        def __init__(self, **settings: object) -> None:
+            pass
+
+        def describe_topics(self, topics: list[str]) -> list[dict[str, object]]:
+            return [{"error_code": code, "partitions": []}]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(kafka, "KafkaAdminClient", Admin)
+    with pytest.raises(error, match=says):
+        LogOffsets(Brokers("h:1"), topic="orders").ends()
