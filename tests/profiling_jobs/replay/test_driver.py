@@ -16,7 +16,7 @@ import pytest
 from fresh_python import printed
 from waiting import until
 
-from models.errors import Misconfigured
+from models.errors import Misconfigured, NotReady
 from models.quantities import Unknown
 from profiling_jobs.brokers import Brokers
 from profiling_jobs.driver.launch_file import write_json
@@ -196,6 +196,48 @@ def test_what_was_achieved_is_said_beside_what_was_commanded(plan: Callable[...,
     assert "last answer" in late.achieved_rps.reason  # type: ignore[union-attr]
     before = control.achieved(started_s - 10, started_s + 1)
     assert "not started" in before.achieved_rps.reason  # type: ignore[union-attr]
+
+
+def directed(wanted: Replay, *answers: object) -> Director:
+    """A director whose broker gives these answers, the last one for ever."""
+    left = list(answers)
+
+    class Ends:
+        def ends(self) -> dict[int, int]:
+            answer = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[return-value]
+
+    wanted.write()
+    (wanted.folder / "ready.0").touch()
+    return Director(wanted, Ends())  # type: ignore[arg-type]
+
+
+def test_a_broker_that_does_not_answer_at_the_start_is_asked_again(
+    plan: Callable[..., Replay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(director, "PAUSE_S", 0.01)
+    wanted = plan(tasks=1)
+    begun = directed(wanted, NotReady("away"), NotReady("away"), {0: 5})
+    begun.start()
+    until(lambda: Control(wanted.folder).started_s)
+    begun.finish()
+
+
+@pytest.mark.parametrize("answers", [(), ({0: 5},)], ids=["at the start", "later"])
+def test_a_director_that_cannot_go_on_ends_the_replay_with_the_reason(
+    plan: Callable[..., Replay], monkeypatch: pytest.MonkeyPatch, answers: tuple[object, ...]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    wanted = plan(tasks=1)
+    begun = directed(wanted, *answers, Misconfigured("topic events", "is not there"))
+    begun.start()
+    until(lambda: codes)
+    begun.finish()  # does not raise, or it would hide what Spark says
+    assert codes == [1]
+    assert Control(wanted.folder).ended == ("threw", "topic events: is not there")
 
 
 def test_a_broker_that_was_silent_in_between_leaves_the_edges_known(tmp_path: Path) -> None:
