@@ -173,8 +173,8 @@ class Driver:
         try:
             took_s = executors.settle(self._plan.scale_out, timeout_s=self.launch.scale_timeout_s)
             self._events.write("settled", executors=self._plan.scale_out, took_s=took_s)
-        except HeadroomError as error:
-            self._unsettled = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever Spark throws: else nobody knows why some are missing
+            self._unsettled = str(error) if isinstance(error, HeadroomError) else in_short(error)
             say(self._unsettled)
 
     def _on_batch(self, report: Mapping[str, Any]) -> None:

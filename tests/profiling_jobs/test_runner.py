@@ -22,6 +22,22 @@ def test_the_wrapper_brings_no_library_that_the_job_does_not_ask_for() -> None:
     assert printed(code + f"print(json.dumps([name for name in {HEAVY} if name in sys.modules]))") == []
 
 
+def driver(folder: Path) -> runner.Driver:
+    plan = Plan("clicks", "clicks", "live", Function("a:b"), 1, {"in": "in"}, {}, "/checkpoint")
+    return runner.Driver(LaunchFile(plan, Brokers("h:1"), folder, 1, folder, {}))
+
+
+def test_whatever_keeps_executors_from_coming_is_said(tmp_path: Path) -> None:
+    def settle(count: int, *, timeout_s: float) -> float:
+        raise RuntimeError("An error occurred while calling o12.requestTotalExecutors")
+
+    found = driver(tmp_path)
+    found._spark = SimpleNamespace(streams=SimpleNamespace(active=[]))
+    found._executors = SimpleNamespace(settle=settle, ids=lambda: (), wanted=1, application_id="app-1")  # type: ignore[assignment]
+    found._settle(found._executors)
+    assert "o12.requestTotalExecutors" in found.status({})["unsettled"]
+
+
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [(False, "between batches"), (True, "while it was being stopped: the program came to its end")],
@@ -40,18 +56,17 @@ def test_a_program_that_ends_because_it_is_asked_to_was_stopped(
     monkeypatch.setattr(runner, "ANSWER_S", 0.0)
     monkeypatch.setattr(runner, "LEAVE_S", 3600.0)
     monkeypatch.setattr(runner.stopping, "stop", stop)
-    plan = Plan("clicks", "clicks", "live", Function("a:b"), 1, {"in": "in"}, {}, "/checkpoint")
-    driver = runner.Driver(LaunchFile(plan, Brokers("h:1"), tmp_path, 1, tmp_path, {}))
-    driver._spark = SimpleNamespace(streams=SimpleNamespace(active=[]))
+    stopped = driver(tmp_path)
+    stopped._spark = SimpleNamespace(streams=SimpleNamespace(active=[]))
 
     def run() -> object:
         if broken:
             with pytest.raises(OSError):
-                driver.stop_between_batches({})
+                stopped.stop_between_batches({})
         else:
-            driver.stop_between_batches({})
-        return driver._ended("finished", "the program came to its end")
+            stopped.stop_between_batches({})
+        return stopped._ended("finished", "the program came to its end")
 
-    monkeypatch.setattr(driver, "_run", run)
-    ended = driver.run()
+    monkeypatch.setattr(stopped, "_run", run)
+    ended = stopped.run()
     assert (ended.how, ended.reason) == ("stopped", reason)
