@@ -85,25 +85,28 @@ def listener(file: ProgressFile, queries: QueryEnds, on_batch: Callable[[Mapping
     from pyspark.sql.streaming import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        """Called in the order of events, in a thread of Spark's."""
+        """Called in the order of events, in a thread of Spark's.
+
+        A full disk must not keep the consumer group from moving: the file is written last.
+        """
 
         def onQueryStarted(self, event: Any) -> None:
-            file.write("started", id=str(event.id), run_id=str(event.runId), name=event.name)
             queries.started(str(event.id))
+            file.write("started", id=str(event.id), run_id=str(event.runId), name=event.name)
 
         def onQueryProgress(self, event: Any) -> None:
             progress = json.loads(event.progress.json)
-            file.write("progress", run_id=str(event.progress.runId), progress=progress)
             queries.reported(str(event.progress.id), end_offsets(progress))
             on_batch(progress)
+            file.write("progress", run_id=str(event.progress.runId), progress=progress)
 
         def onQueryIdle(self, event: Any) -> None:
-            file.write("idle", run_id=str(event.runId))
             queries.reported(str(event.id), {})
+            file.write("idle", run_id=str(event.runId))
 
         def onQueryTerminated(self, event: Any) -> None:
-            file.write("ended", run_id=str(event.runId), exception=event.exception)
             queries.ended(str(event.id), failed=bool(event.exception))
+            file.write("ended", run_id=str(event.runId), exception=event.exception)
 
     return Listener()
 

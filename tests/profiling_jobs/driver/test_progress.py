@@ -95,6 +95,24 @@ def test_what_the_slowest_query_of_a_script_has_done_is_handed_on(tmp_path: Path
     ]
 
 
+def test_a_full_disk_does_not_keep_the_group_from_moving() -> None:
+    class Full:
+        def write(self, event: str, **details: object) -> None:
+            raise OSError("No space left on device")
+
+    given: list[object] = []
+    batches: list[object] = []
+    heard = progress.listener(Full(), QueryEnds(given.append), batches.append)  # type: ignore[arg-type]
+    told = {"id": "a", "sources": [source({"orders": {"0": 10}})]}
+    for tell, event in (
+        (heard.onQueryStarted, Event(id="a", runId="r", name=None)),
+        (heard.onQueryProgress, Event(progress=Event(id="a", runId="r", json=json.dumps(told)))),
+    ):
+        with pytest.raises(OSError, match="No space left"):
+            tell(event)
+    assert (given, batches) == ([{("orders", 0): 10}], [told])
+
+
 # How far a script of several queries has come
 
 
