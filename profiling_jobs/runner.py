@@ -31,7 +31,7 @@ from . import plans
 from .driver import before_start, kafka_login, older_pods, progress, session, sink_guard, stopping
 from .driver.channel import Address, ControlServer
 from .driver.executors import Executors
-from .driver.launch_file import SOCKET, Ended, How, LaunchFile, Listening, in_short
+from .driver.launch_file import SOCKET, Ended, How, LaunchFile, Listening, in_short, say
 from .driver.progress import QueryEnds
 from .telemetry.offsets import GroupCommits
 from .topics import Topics
@@ -246,12 +246,6 @@ def _how(error: BaseException) -> How:
     from pyspark.errors import StreamingQueryException
 
     return "query failed" if isinstance(error, StreamingQueryException) else "threw"
-
-
-def say(text: str) -> None:
-    """Write a line into the driver's log."""
-    sys.stderr.write(f"headroom: {text}\n")
-    sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from models.errors import Misconfigured, Unsafe
+
+from .driver.launch_file import write_once
 
 BYTES = 32
 
@@ -19,31 +19,13 @@ def kept(path: Path) -> str:
     with suppress(FileNotFoundError):
         return _read(path)
     try:
-        _make(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_once(path, secrets.token_hex(BYTES))
     except OSError as error:
         raise Misconfigured(
             str(path), f"cannot be made ({error}): is there room, and may we write?"
         ) from error
     return _read(path)
-
-
-def _make(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):  # another was quicker
-            os.link(partial, path)
-    finally:
-        os.unlink(partial)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read(path: Path) -> str:

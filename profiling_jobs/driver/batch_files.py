@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING
 
 from models.errors import Misconfigured, Unsafe
 
+from .launch_file import write_once
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -68,15 +70,8 @@ def claim(folder: Path, query: str, *, setting: str) -> None:
     """Make the folder this query's, or refuse if it is another's."""
     folder.mkdir(parents=True, exist_ok=True)
     check_owner(folder, query, setting=setting)
-    draft = folder / f".draft-{uuid.uuid4().hex}"
-    with draft.open("x") as file:
-        file.write(json.dumps({"schema": 1, "query": query}))
-        file.flush()
-        os.fsync(file.fileno())
-    with suppress(FileExistsError):  # a second driver was quicker, and is looked at below
-        os.link(draft, folder / OWNER)
-    draft.unlink()
-    check_owner(folder, query, setting=setting)
+    write_once(folder / OWNER, json.dumps({"schema": 1, "query": query}))
+    check_owner(folder, query, setting=setting)  # a second driver may have been quicker
 
 
 def check_owner(folder: Path, query: str | None, *, setting: str) -> None:

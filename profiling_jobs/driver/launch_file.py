@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -38,6 +41,12 @@ def in_short(error: BaseException) -> str:
     if named:
         return named[-1][:LONGEST]
     return f"{kind}: {lines[0]}"[:LONGEST] if lines else kind
+
+
+def say(text: str) -> None:
+    """Write a line into the log of this process."""
+    sys.stderr.write(f"headroom: {text}\n")
+    sys.stderr.flush()
 
 
 How = Literal["finished", "stopped", "threw", "query failed", "refused", "not ready"]
@@ -147,12 +156,28 @@ def write_text(path: Path, text: str, *, still: Callable[[], bool] = lambda: Tru
     except BaseException:
         os.unlink(partial)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    _sync(path.parent)
     return True
+
+
+def write_once(path: Path, text: str) -> None:
+    """The same where there is no such file; one that is there stays, also when two write at once."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    write_text(draft, text)
+    try:
+        with suppress(FileExistsError):  # another was quicker
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from models import codec
 from models.errors import HeadroomError
 
 from ..brokers import Brokers
-from ..driver.launch_file import write_json
+from ..driver.launch_file import say, write_json
 from ..telemetry.offsets import LogOffsets
 from .recorder import Ends, Recorder, Request
 
@@ -70,12 +70,6 @@ def session(name: str, conf: Mapping[str, str]) -> Any:
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def say(text: str) -> None:
-    """Write a line into the log."""
-    sys.stderr.write(f"headroom: {text}\n")
-    sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> int:

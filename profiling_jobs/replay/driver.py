@@ -19,7 +19,8 @@ import pyarrow as pa
 from models.errors import HeadroomError, Misconfigured
 from models.quantities import Misuse
 
-from ..recording.driver import say, session
+from ..driver.launch_file import say
+from ..recording.driver import session
 from ..telemetry.offsets import LogOffsets
 from . import event_time, replay_plan
 from .director import Director
