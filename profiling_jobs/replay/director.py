@@ -1,7 +1,7 @@
 """Starts the tasks of a replay, and reports what has reached the broker.
 
-Once a second the driver asks the broker for its end offsets and writes what was achieved beside what was
-commanded: what a task has handed over may still be on its way.
+Once a second the driver asks the broker for its end offsets and writes how many records have come: what a
+task has handed over may still be on its way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Director(threading.Thread):
         self._over = threading.Event()
         self._base: dict[int, int] = {}
         self._start_s = 0.0
-        self._before: tuple[float, int] | None = None
 
     def run(self) -> None:
         try:
@@ -80,8 +79,6 @@ class Director(threading.Thread):
         if at_s <= self._start_s:
             return
         self._write({"at_s": at_s, "head": head})
-        if head is not None:
-            self._before = at_s, head
 
     def _ends(self) -> dict[int, int] | None:
         """None where the broker does not answer just now."""
@@ -95,20 +92,11 @@ class Director(threading.Thread):
 
     def _write(self, seen: dict[str, Any]) -> None:
         reports = [read_json(self._replay.folder / f"task-{n}.json") or {} for n in range(self._replay.tasks)]
-        line: dict[str, Any] = {
+        line = {
             **seen,
             "sent": sum(one.get("sent", 0) for one in reports),
             # Every task counts all the records of a slice it has given up, its share of them is not known.
             "given_up": sum(one.get("given_up", 0) for one in reports) // self._replay.tasks,
-            "late_s": max((one.get("late_s", 0.0) for one in reports), default=0.0),
         }
-        if self._before is not None and seen["head"] is not None:
-            then_s, before = self._before
-            schedule = self._schedule_file.read()
-            span_us = [int((moment - self._start_s) * MICROS) for moment in (then_s, seen["at_s"])]
-            line["achieved_rps"] = (seen["head"] - before) / (seen["at_s"] - then_s)
-            line["commanded_rps"] = schedule.mean_rps(*span_us)
-        elif self._before is None and seen["head"] is not None:
-            self._before = seen["at_s"], seen["head"]
         with (self._replay.folder / "achieved.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -5,7 +5,7 @@
     ready.0 …        one per task, once it has its first records in memory
     start.json       when the schedule began
     task-0.json …    what each task has sent
-    achieved.jsonl   once a second: what reached the broker, beside what was commanded
+    achieved.jsonl   once a second: what reached the broker, and what the tasks have sent or given up
     ended.json       how it came to its end
 
 With rate r(u), constant on each stretch, due(t) = ⌊∫₀ᵗ r(u) du⌋. Times are whole microseconds and rates whole
@@ -73,10 +73,6 @@ class Pace:
         patience_us = max(PATIENCE_US, FIRST_US - due_us)
         late_us = now_us - due_us
         return number if late_us <= patience_us else number + late_us // SLICE_US
-
-    def late_us(self, number: int, *, now_us: int) -> int:
-        """How late it is for this slice."""
-        return max(0, now_us - self.falls_due_us(number))
 
 
 MICROS = 1_000_000

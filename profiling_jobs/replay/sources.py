@@ -4,7 +4,7 @@ They become blocks of at most some hundred thousand records that can be read one
 
     a folder that profiling_jobs.recording.driver has written      its slices, each merged by broker timestamp
     a Parquet file, or a folder of them                     its row groups in the order of the names
-    generator:NAME, generator:NAME/INPUT?count=…&hot_keys=1 the events of a benchmark job, written down once
+    generator:NAME, generator:NAME?count=…&hot_keys=1       the events of a benchmark job, written down once
 
 Parquet needs a column `value` and may have `key`, `timestamp`, `partition` and `headers`. With timestamps it
 has a rate of its own, and is walked through in its own time.
@@ -241,7 +241,7 @@ def _plausible(stamped: Mapping[int, int]) -> tuple[float, float]:
 
 def _generated(name: str, *, folder: Path, seed: int) -> Source:
     job, _, asked = name.removeprefix("generator:").partition("?")
-    job, _, wanted = job.partition("/")
+    job = job.partition("/")[0]  # behind it the input of the job, where it has several: all get the same
     options = {key: values[-1] for key, values in parse_qs(asked).items()}
     if unknown := set(options) - {"count", "hot_keys", "start_s"}:
         raise Misconfigured("source", f"{name}: there is no option {', '.join(sorted(unknown))}")
@@ -256,13 +256,6 @@ def _generated(name: str, *, folder: Path, seed: int) -> Source:
         )
     except ValueError as error:
         raise Misconfigured("source", f"{name}: {error}") from error
-    if isinstance(made, Mapping):
-        if not wanted and len(made) == 1:
-            (wanted,) = made
-        if wanted not in made:
-            inputs = ", ".join(sorted(made))
-            raise Misconfigured("source", f"{job} has the inputs {inputs}: say generator:{job}/INPUT")
-        made = made[wanted]
     if not len(made):
         raise Misconfigured("source", f"{name} has no records")
     # A generator's own pace means nothing: each of its records is sent once, at whatever rate.

@@ -67,7 +67,7 @@ class Task:
                 break
             leaves_us = self._pace.leaves_us(number, last_us=last_us)
             if now_us < leaves_us:
-                self._tell(now_us, number)
+                self._tell(now_us)
                 time.sleep((leaves_us - now_us) / MICROS)
                 continue  # the schedule may have changed meanwhile
             goes_on = self._pace.resumes(number, now_us=now_us)
@@ -76,8 +76,8 @@ class Task:
                 number = goes_on
             yield from self._slice(schedule, number, start_us)
             number, last_us = number + 1, now_us
-            self._tell(now_us, number)
-        self._tell(sys.maxsize, number)
+            self._tell(now_us)
+        self._tell(sys.maxsize)
 
     def _slice(self, schedule: Schedule, number: int, start_us: int) -> Iterator[pa.RecordBatch]:
         begin_us, end_us = number * SLICE_US, (number + 1) * SLICE_US
@@ -115,13 +115,12 @@ class Task:
             time.sleep(0.01)
         return int(found["start_us"])
 
-    def _tell(self, now_us: int, number: int) -> None:
+    def _tell(self, now_us: int) -> None:
         if now_us < self._told_us + REPORT_US:
             return
         self._told_us = now_us
         path = self._folder / f"task-{self._number}.json"
-        late_us = self._pace.late_us(number, now_us=now_us) if now_us < sys.maxsize else 0
-        text = json.dumps({"sent": self._sent, "given_up": self._given_up, "late_s": late_us / MICROS})
+        text = json.dumps({"sent": self._sent, "given_up": self._given_up})
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").replace(path)
 
