@@ -35,8 +35,6 @@ class BenchmarkJob:
     max_offsets_per_trigger: int = LARGEST_BATCH
     event_time: str | None = "event_time"
     """The JSON field, in milliseconds, that a replay moves to now."""
-    inputs: tuple[str, ...] = ("events",)
-    outputs: tuple[str, ...] = ("results",)
     state_partitions: int = PARTITIONS
     trigger_s: float = 0.0
     conf: Mapping[str, str] = field(default_factory=lambda: dict(CONF))
