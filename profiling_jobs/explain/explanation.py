@@ -144,7 +144,12 @@ def _short_reason(reason: str) -> str:
     limit, cut, wanted = reason.partition("; wanted: ")
     if cut and (to := re.match(r"scale (?:out|in) from \d+ to (\d+) executors?", wanted)):
         return f"{limit} (wanted {executors(int(to[1]))})"
-    return reason[match.end() :] if (match := VERB.match(reason)) else reason
+    return _without_verb(reason)
+
+
+def _without_verb(reason: str) -> str:
+    """`although 3 would do: …` of `hold 4 executors although 3 would do: …`."""
+    return VERB.sub("", reason, count=1) or reason
 
 
 @dataclass(frozen=True)
@@ -336,12 +341,3 @@ def _why_not_less(e: Evaluation, chosen: int | None) -> list[str]:
 
 def _until(order: Mapping[str, Any], shown: Shown) -> str:
     return f" until {shown(order['until_s'])}" if is_known(order.get("until_s")) else ""
-
-
-def _without_verb(reason: str) -> str:
-    """`although 3 would do: …` of `hold 4 executors although 3 would do: …`."""
-    for verb in ("hold ", "scale out ", "scale in "):
-        if reason.startswith(verb):
-            _, _, rest = reason.partition(" executors")
-            return rest.lstrip(" :") or reason
-    return reason
