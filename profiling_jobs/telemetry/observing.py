@@ -59,12 +59,15 @@ class ExecutorMeter:
     def update(
         self, at_s: float, readings: Sequence[ExecutorReading], *, processors_per_slot: float = 1.0
     ) -> tuple[ExecutorSample, ...]:
-        """The samples since the readings before; of a first reading only the state is known."""
-        if self._before and at_s - self._before_s < SHORTEST_S:
+        """The samples since the readings before; of a first reading only the state is known.
+
+        After a clock that was set back the readings are first ones again.
+        """
+        if self._before and abs(at_s - self._before_s) < SHORTEST_S:
             return self._samples
         now = {one.executor: one for one in readings}
         self._lost.update({name: at_s for name in self._before if name not in now})
-        self._lost = {n: t for n, t in self._lost.items() if n not in now and at_s - t <= LOST_SHOWN_S}
+        self._lost = {n: t for n, t in self._lost.items() if n not in now and 0.0 <= at_s - t <= LOST_SHOWN_S}
         found = [_sample(at_s, one, self._before.get(one.executor), processors_per_slot) for one in readings]
         gone = Unknown("the executor is lost")
         found += [ExecutorSample(name, "lost", gone, gone, gone) for name in self._lost]

@@ -318,6 +318,16 @@ def test_readings_too_close_together_say_what_was_said_before() -> None:
     assert after.cpu == pytest.approx(0.2)
 
 
+def test_after_a_clock_that_was_set_back_what_was_said_before_is_not_said_again() -> None:
+    meter = ExecutorMeter()
+    meter.update(7300.0, [later(7300.0), later(7300.0, executor="app-1/1")])
+    meter.update(7305.0, [later(7305.0, cpu_s=12.5)])
+    (first,) = meter.update(105.0, [later(105.0, cpu_s=13.0)])
+    assert isinstance(first.cpu, Unknown), "and the loss of two hours ahead is over"
+    (then,) = meter.update(110.0, [later(110.0, cpu_s=14.0)])
+    assert then.cpu == 0.2
+
+
 @pytest.mark.parametrize(
     ("cpu", "busy", "expected"),
     [(0.9, 1.0, "cpu"), (0.35, 0.4, "cpu"), (0.1, 0.9, "waiting"), (0.5, 0.9, None), (0.05, 0.02, None)],
