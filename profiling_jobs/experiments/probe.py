@@ -32,7 +32,7 @@ from models.arguments import number
 from models.errors import Misconfigured, NotReady
 from models.ports import Clock
 from models.probing import Facts, Probe, Result, judge
-from models.quantities import Unknown
+from models.quantities import Unknown, executors
 
 from ..telemetry.latency import LatencyWindow
 from ..telemetry.timeline import Done, Watch
@@ -307,6 +307,8 @@ class ProbeRun:
                 MORE_S, MORE_BATCHES * self._readings.batch_s()
             ):
                 self.unsteady = True
+                if not self._complete:
+                    raise _Spoilt(self._missing())
                 return False
 
     def _settle(self) -> Steps:
@@ -463,6 +465,15 @@ class ProbeRun:
         if isinstance(self._watch.timeline.first_commit_after(self._began_s), Unknown):
             return False
         return self._watch.status.executors_alive == self._watch.scale_out and not self._watch.sees_more
+
+    def _missing(self) -> str:
+        """Why the copy was not complete within its warm-up."""
+        if self._watch.sees_more:
+            return "executors that were given up had not left when the warm-up should have been over"
+        status, wanted = self._watch.status, executors(self._watch.scale_out, "were")
+        alive = "?" if isinstance(status.executors_alive, Unknown) else status.executors_alive
+        why = status.reason or "see the log of its driver"
+        return f"only {alive} of {wanted} there when the warm-up should have been over: {why}"
 
     def _command(self, rate_rps: float) -> float:
         if self._commanded is not None and rate_rps == self._commanded:

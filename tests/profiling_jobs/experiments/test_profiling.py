@@ -221,6 +221,18 @@ class TestInvalidProbes:
         assert (result.verdict, result.throughput_rps) == ("invalid", None)
         assert why in result.reason
 
+    def test_executors_that_never_come_are_the_reason(self):
+        world = World()
+
+        def lose(now_s):
+            job = world.cluster.job(world.copy.plan.name)
+            for executor in list(job.executors)[1:]:
+                job.kill_executor(executor, world.cluster.now_s)
+
+        result = world.probe(1000.0, during=lose)
+        assert result.verdict == "invalid"
+        assert result.reason.startswith("only 1 of 2 executors were there when the warm-up should")
+
     def test_it_ends_when_the_budget_does(self):
         world = World()
         result = world.probe(1000.0, left_s=lambda: 100.0 - world.clock.now_s())
