@@ -130,26 +130,25 @@ def test_growing_and_shrinking_ends_the_newest_and_never_the_wrong_number() -> N
     assert executors.ids() == ("12", "15"), "a lost one is replaced after shrinking, too"
 
 
-def test_an_executor_that_does_not_finish_its_task_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_executors, "LEAVE_S", 0.2)
-    cluster = Cluster(slots=3)
-    executors = Executors(cluster, slots=3)
-    executors.claim(3)
-    cluster.busy = True
-    executors.settle(2, timeout_s=5)
-    assert cluster.calls[-3:] == [("request", 2), ("decommission", "2"), ("kill", "2")]
-
-
-@pytest.mark.parametrize("poll_s", [driver_executors.POLL_S, 1.1], ids=["in time", "a look too late"])
-def test_a_short_time_limit_leaves_time_to_kill_what_does_not_go(
-    monkeypatch: pytest.MonkeyPatch, poll_s: float
+@pytest.mark.parametrize(
+    ("leave_s", "timeout_s", "poll_s"),
+    [
+        pytest.param(0.2, 5.0, driver_executors.POLL_S, id="after its time"),
+        pytest.param(driver_executors.LEAVE_S, 1.0, driver_executors.POLL_S, id="in a short time limit"),
+        pytest.param(driver_executors.LEAVE_S, 1.0, 1.1, id="a look too late"),
+    ],
+)
+def test_an_executor_that_does_not_finish_its_task_is_killed(
+    monkeypatch: pytest.MonkeyPatch, leave_s: float, timeout_s: float, poll_s: float
 ) -> None:
+    monkeypatch.setattr(driver_executors, "LEAVE_S", leave_s)
     monkeypatch.setattr(driver_executors, "POLL_S", poll_s)
     cluster = Cluster(slots=3)
     executors = Executors(cluster, slots=3)
     executors.claim(3)
     cluster.busy = True
-    executors.settle(2, timeout_s=1.0)
+    executors.settle(2, timeout_s=timeout_s)
+    assert cluster.calls[-3:] == [("request", 2), ("decommission", "2"), ("kill", "2")]
     assert executors.ids() == ("0", "1")
 
 

@@ -61,14 +61,6 @@ def test_a_slice_draws_what_is_due_from_its_own_stretch_in_order_and_evenly(
     assert (chosen == draw(position=position, advance=advance, count=count, seed=3, number=number)).all()
 
 
-@given(st.integers(0, 10**9), st.integers(1, 2000), st.integers(1, 9))
-def test_replicated_a_whole_number_of_times_each_appears_exactly_so_often(
-    start: int, records: int, copies: int
-) -> None:
-    chosen = draw(position=start * MICRO, advance=records * MICRO, count=records * copies, seed=1, number=0)
-    assert (chosen == start + np.repeat(np.arange(records), copies)).all()
-
-
 @given(st.integers(1, 10**6), st.integers(1, 200))
 def test_every_record_has_its_turn_however_slowly_it_is_walked_through(advance: int, slices: int) -> None:
     places = [

@@ -388,37 +388,6 @@ def test_how_many_records_were_processed(before: Any, after: Any, start: Any, pr
     assert backlog.processed(offsets(*before), offsets(*after), log_start=offsets(*start)) == processed
 
 
-GONE = Unknown("cannot be read")
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "group", "expected"),
-    [
-        (offsets(10, 10), offsets(9, 10), "checkpoint"),
-        (offsets(10, 10), offsets(10, 10), "checkpoint"),
-        (offsets(10, 10), offsets(10, 12), "checkpoint"),
-        (offsets(10, 10), offsets(9, 12), "checkpoint"),
-        (offsets(10, 10), offsets(12), "checkpoint"),
-        (offsets(10, 10), offsets(10, 10, 3), "checkpoint"),
-        (offsets(10, 10), {}, "checkpoint"),
-        (offsets(10, 10), GONE, "checkpoint"),
-        (GONE, offsets(3), "group"),
-        (GONE, {}, "neither"),
-        (GONE, GONE, "neither"),
-    ],
-)
-def test_the_group_is_believed_where_the_checkpoint_cannot_be_read(
-    checkpoint: Any, group: Any, expected: str
-) -> None:
-    value, source = backlog.believed(checkpoint, group)
-    assert source == expected
-    if expected == "neither":
-        assert isinstance(value, Unknown)
-        assert "cannot be read" in value.reason
-    else:
-        assert value == (checkpoint if expected == "checkpoint" else group)
-
-
 # ---------------------------------------------------------------------- what always holds
 
 counts = st.lists(st.integers(0, 10**6), min_size=1, max_size=6)
