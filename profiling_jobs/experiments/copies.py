@@ -13,6 +13,7 @@ Copies wait until the live job has caught up (`wait_until_caught_up`), for they 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -272,12 +273,15 @@ def wait_until_caught_up(
         if isinstance(lag_s, Unknown) or lag_s == 0.0:
             return
         waited_s = now_s - began_s
+        how_far = (
+            "behind, although no input arrives" if math.isinf(lag_s) else f"{lag_s:.0f} s of input behind"
+        )
         if waited_s >= patience_s:
             raise NotReady(
-                f"{name} is {lag_s:.0f} s of input behind, and has not caught up within {waited_s:.0f} s: a "
+                f"{name} is {how_far}, and has not caught up within {waited_s:.0f} s: a "
                 f"copy would slow it down further. Give it executors, or stop it (`headroom stop {name}`)"
             )
         if waited_s - said_s >= SAY_S:
             said_s = waited_s
-            say(f"waiting until {name} has caught up: it is {lag_s:.0f} s of input behind")
+            say(f"waiting until {name} has caught up: it is {how_far}")
         clock.sleep(LOOK_S)

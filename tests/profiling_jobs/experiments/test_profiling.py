@@ -1,11 +1,14 @@
 """Probes and searches on the stepped twin: what they find, and what can spoil them."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 from experiment_world import LIMIT, OVERHEAD_S, PARTITIONS, PLAN, ExperimentWorld, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import offsets, sample
 
 from models import codec, probing
 from models.errors import Misconfigured, NotReady
@@ -21,7 +24,7 @@ from pipelines.settings.schema import JobSettings
 from profiling_jobs import plans
 from profiling_jobs.experiments import profiling as dealing
 from profiling_jobs.experiments.copies import DOCUMENT as COPIES
-from profiling_jobs.experiments.copies import Copies
+from profiling_jobs.experiments.copies import Copies, wait_until_caught_up
 from profiling_jobs.experiments.probe import ProbeRun, Readings, Rules
 from profiling_jobs.experiments.profiling import Profiling
 from profiling_jobs.experiments.profiling_record import (
@@ -32,6 +35,7 @@ from profiling_jobs.experiments.profiling_record import (
 )
 from profiling_jobs.telemetry import batch_costs
 from profiling_jobs.telemetry.spark_page import StageTime, guesses
+from profiling_jobs.telemetry.timeline import Timeline
 
 LIVE = replace(PLAN, name="live", role="live", scale_out=1, checkpoint="/checkpoints/live")
 
@@ -677,6 +681,19 @@ class TestProfiling:
         with pytest.raises(Killed):
             profiling.run()
         world.clock.sleep = sleep
+
+
+@pytest.mark.fast
+def test_a_live_job_that_stands_still_without_input_is_behind_in_words():
+    timeline = Timeline()
+    for at in range(121):
+        timeline.add(sample(float(at), offsets(50), committed=offsets(20), lag_records=30))
+    given = {"trigger_s": 0.0, "max_lag_s": 90.0, "patience_s": 0.0, "say": print}
+    clock = SimpleNamespace(now_s=lambda: 120.0)
+    with pytest.raises(
+        NotReady, match=r"^orders is behind, although no input arrives, and has not caught up"
+    ):
+        wait_until_caught_up("orders", lambda name: nullcontext(timeline), clock=clock, **given)
 
 
 @dataclass(frozen=True)
