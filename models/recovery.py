@@ -45,7 +45,7 @@ all of it, so that L is what was not committed then. One that takes a backlog at
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -404,24 +404,28 @@ def batch_recovery_seconds(
     shape = broadcast("capacity_rps", (*inflow.lead, 1), capacity)
     for name, values in given.items():
         shape = broadcast(name, shape, values)
-    names = ("overhead_s", "limit_records", "trigger_s", "downtime_s", "lag_records", "band_s")
-    overhead, limit, trigger, down, lag, band = (np.broadcast_to(given[x], shape).ravel() for x in names)
-    jobs = Batches(np.broadcast_to(capacity, shape).ravel(), overhead, limit, trigger)
+    lanes = {name: np.broadcast_to(x, shape).ravel() for name, x in given.items()}
+    alike = (
+        given[x] if given[x].ndim == 0 else lanes[x] for x in ("overhead_s", "limit_records", "trigger_s")
+    )
     result = recovered_in_batches(
         inflow,
         inflow.paths(shape),
-        jobs,
-        start_s=down,
-        ahead=lag,
-        band_s=band,
-        until_s=np.full(down.size, inflow.horizon_s),
+        Batches(np.broadcast_to(capacity, shape).ravel(), *alike),
+        start_s=lanes["downtime_s"],
+        ahead=lanes["lag_records"],
+        band_s=lanes["band_s"],
+        until_s=np.full(math.prod(shape), inflow.horizon_s),
     ).reshape(shape)
     return result[..., 0] if scalar else result
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Per lane: capacity in records/s, overhead in seconds, record limit, and trigger interval in seconds."""
+    """Capacity in records/s, overhead in seconds, record limit, and trigger interval in seconds.
+
+    Each has one value per lane, or one for all lanes: a number (0-d) costs nothing at every step.
+    """
 
     capacity_rps: Array
     overhead_s: Array
@@ -431,6 +435,10 @@ class Batches:
     @property
     def rows(self) -> tuple[Array, ...]:
         return self.capacity_rps, self.overhead_s, self.limit_records, self.trigger_s
+
+    def of(self, lanes: Any) -> Batches:
+        """Those of some lanes: indices, a mask, or a slice."""
+        return Batches(*(x[lanes] if x.ndim else x for x in self.rows))
 
     def cycle_s(self, rate_rps: Array) -> tuple[Array, Array]:
         """At a steady rate: from one start to the next, and of that the batch; inf beyond the capacity."""
@@ -455,32 +463,38 @@ def recovered_in_batches(
 
     The first batch begins at `start_s`. Not committed at a moment t before it: `ahead` + F(t).
     """
-    given = np.stack([*jobs.rows, start_s, ahead, band_s, until_s])
-    parts = [slice(first, first + LANES) for first in range(0, path.size, LANES)]
-    found = [_step_batches(inflow, path[part], given[:, part]) for part in parts]
+    found = []
+    for begin in range(0, path.size, LANES):
+        part = slice(begin, begin + LANES)
+        lanes = (x[part] for x in (start_s, ahead, band_s, until_s))
+        found.append(_step_batches(inflow, path[part], jobs.of(part), *lanes))
     return np.concatenate(found) if found else np.empty(0)
 
 
-def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
+def _step_batches(
+    inflow: Inflow, path: Index, jobs: Batches, first: Array, lag: Array, band: Array, horizon: Array
+) -> Array:
     """All lanes batch by batch, each on its own clock, until every lane is decided."""
     result = np.full(path.size, np.inf)
-    lane = np.flatnonzero(job[4] <= job[-1])
-    path, job = path[lane], job[:, lane]
-    start = job[4].copy()
-    last = start.copy()  # the latest commit
+    lane = np.flatnonzero(first <= horizon)
+    path, jobs = path[lane], jobs.of(lane)
+    first, lag, band, horizon = (x[lane] for x in (first, lag, band, horizon))
+    start = first
+    last = start  # the latest commit
     committed = np.zeros(lane.size)  # records since the failure
     since = np.full(lane.size, np.inf)  # begin of the present stretch inside the band
     batches = np.zeros(lane.size)  # committed within that stretch
-    limited, timed = bool(np.isfinite(job[2]).any()), bool((job[3] > 0).any())
+    limited, timed = bool(np.isfinite(jobs.limit_records).any()), bool((jobs.trigger_s > 0).any())
 
     while lane.size:
-        capacity, overhead, limit, trigger, first, lag, band, horizon = job
+        capacity, overhead, limit, trigger = jobs.rows
         beyond = 2.0 * horizon
+        interval = np.where(trigger > 0, trigger, 1.0)
         if limited:
             # A backlog far outside the band takes full batches at a steady pace, counted and not stepped.
-            full = overhead + np.divide(limit, capacity, out=np.full(lane.size, np.inf), where=capacity > 0)
+            full = overhead + _worked_s(limit, capacity)
             spare = (lag + inflow.by(path, start - band) - committed) / limit
-            phase = (start - first) / np.where(trigger > 0, trigger, 1.0)
+            phase = (start - first) / interval
             paced = (full >= trigger) | (np.abs(phase - np.round(phase)) <= BATCH_ROUNDING)
             skipped = np.where(np.isinf(since) & np.isfinite(full) & paced, np.floor(spare) - 1.0, 0.0)
             ahead = skipped > 0
@@ -490,14 +504,18 @@ def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
 
         waiting = lag + inflow.by(path, start) - committed
         idle = waiting <= BATCH_ROUNDING * np.maximum(1.0, committed)
+        some_idle = bool(idle.any())
         taken = np.minimum(limit, waiting)
-        working = np.divide(taken, capacity, out=np.full(lane.size, np.inf), where=capacity > 0)
-        end = np.where(idle, start, np.minimum(start + overhead + working, beyond))
+        everything = taken == waiting
+        end = np.minimum(start + overhead + _worked_s(taken, capacity), beyond)
+        if some_idle:
+            end = np.where(idle, start, end)
         ends = end > horizon
         until = np.minimum(end, horizon)
 
         # Up to `until` nothing changed since the last commit. Was the stretch held, or did it break?
-        since = np.where(idle & np.isinf(since) & ~ends, start, since)
+        if some_idle:
+            since = np.where(idle & np.isinf(since) & ~ends, start, since)
         stretch = np.isfinite(since)
         held_at = np.where(batches >= HOLD_BATCHES, np.maximum(since + HOLD_S, last), np.inf)
         back = np.flatnonzero(stretch & ((held_at <= end) | ends))
@@ -511,39 +529,54 @@ def _step_batches(inflow: Inflow, path: Index, job: Array) -> Array:
         lasted = stretch & _covers(committed, arrived)
         committed = np.where(idle, committed, committed + taken)
         since = np.where(lasted, since, np.where(_covers(committed, arrived), end, np.inf))
-        batches = np.where(lasted, np.where(idle, np.maximum(batches, HOLD_BATCHES), batches + 1.0), 0.0)
+        more = (
+            np.where(idle, np.maximum(batches, HOLD_BATCHES), batches + 1.0) if some_idle else batches + 1.0
+        )
+        batches = np.where(lasted, more, 0.0)
         last = np.where(idle, last, end)
 
         # Steady batches need not be followed to the end of their hold: none is larger than at its busiest.
-        held = np.flatnonzero((batches >= HOLD_BATCHES) & (taken == waiting) & ~ends)
+        held = np.flatnonzero((batches >= HOLD_BATCHES) & everything & ~ends)
         if held.size:
             fastest = inflow.fastest(path[held], start[held])
-            jobs = Batches(*job[:4, held])
-            cycle, batch = jobs.cycle_s(fastest)
+            steady_jobs = jobs.of(held)
+            cycle, batch = steady_jobs.cycle_s(fastest)
             largest = fastest * np.maximum(cycle, POLL_S)
-            steady = (taken[held] <= largest) & (largest <= jobs.limit_records)
+            steady = (taken[held] <= largest) & (largest <= steady_jobs.limit_records)
             steady &= np.maximum(cycle, POLL_S) + batch <= band[held]
             held = held[steady]
             result[lane[held]] = since[held]
 
         # The next start. A caught-up query polls; without new data it sleeps until there is some.
-        soonest = np.where(idle | (taken == waiting), np.maximum(end, start + POLL_S), end)
-        if idle.any():
+        soonest = np.where(idle | everything, np.maximum(end, start + POLL_S), end)
+        if some_idle:
             soonest = np.where(idle, np.maximum(soonest, inflow.resumes(path, start)), soonest)
         soonest = np.minimum(soonest, beyond)
         if timed:
-            interval = np.where(trigger > 0, trigger, 1.0)
             boundary = np.floor((start - first) / interval + BATCH_ROUNDING) + 1.0
-            awake = np.ceil((soonest - first) / interval - BATCH_ROUNDING)
-            boundary = first + np.where(idle, np.maximum(boundary, awake), boundary) * interval
+            if some_idle:
+                awake = np.ceil((soonest - first) / interval - BATCH_ROUNDING)
+                boundary = np.where(idle, np.maximum(boundary, awake), boundary)
+            boundary = first + boundary * interval
             soonest = np.where(trigger > 0, np.minimum(np.maximum(end, boundary), beyond), soonest)
         start = soonest
 
         keep = ~ends
         keep[back] = keep[held] = False
-        lane, path, job = lane[keep], path[keep], job[:, keep]
-        start, last, committed, since, batches = (x[keep] for x in (start, last, committed, since, batches))
+        if not keep.all():
+            lane, path, jobs = lane[keep], path[keep], jobs.of(keep)
+            first, lag, band, horizon = (x[keep] for x in (first, lag, band, horizon))
+            start, last, committed, since, batches = (
+                x[keep] for x in (start, last, committed, since, batches)
+            )
     return result
+
+
+def _worked_s(records: Array, capacity: Array) -> Array:
+    """Seconds of work that these records are; inf without a capacity."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Array = records / capacity
+        return found
 
 
 def _covers(committed: Array, arrived: Array) -> Truth:
@@ -565,10 +598,9 @@ def uncommitted_records(
     as well. Otherwise a batch begins, of all the records that wait and that it may take: how far the present
     one has come is not known, and then the most is lost.
     """
-    capacity, overhead, limit, trigger = (x.copy() for x in jobs.rows)
-    capacity = np.maximum(capacity, NOTHING)
+    jobs = replace(jobs, capacity_rps=np.maximum(jobs.capacity_rps, NOTHING))
     rate = inflow.rate(path, begin_s, over_s=RATE_S)
-    cycle, batch = Batches(np.maximum(capacity, rate / BUSIEST), overhead, limit, trigger).cycle_s(rate)
+    cycle, batch = replace(jobs, capacity_rps=np.maximum(jobs.capacity_rps, rate / BUSIEST)).cycle_s(rate)
     steady, into = np.isinf(waiting), phase * cycle
     running = steady & (into < batch)
     owed = np.where(steady, rate * (into + np.where(running, cycle, 0.0)), waiting)
@@ -579,23 +611,24 @@ def uncommitted_records(
     start = np.where(steady, np.maximum(end, origin + cycle), begin_s)
 
     poll = np.maximum(POLL_S, (at_s - begin_s) / MOST_POLLS)
-    limited = bool(np.isfinite(limit).any())
+    limited = bool(np.isfinite(jobs.limit_records).any())
     lane = np.flatnonzero(start < at_s)
     while lane.size:
         p, first, moment = path[lane], start[lane], at_s[lane]
+        capacity, overhead, limit, trigger = jobs.of(lane).rows
         there = owed[lane] + inflow.by(p, first) - safe[lane]
         if limited:  # full batches are counted, not stepped
-            full = np.maximum(overhead[lane] + limit[lane] / capacity[lane], trigger[lane])
-            many = np.minimum(np.floor(there / limit[lane]) - 1.0, np.floor((moment - first) / full) - 1.0)
-            skipped = np.where(np.isfinite(limit[lane]) & (many > 0), many, 0.0)
-            safe[lane] += skipped * np.where(skipped > 0, limit[lane], 0.0)
+            full = np.maximum(overhead + limit / capacity, trigger)
+            many = np.minimum(np.floor(there / limit) - 1.0, np.floor((moment - first) / full) - 1.0)
+            skipped = np.where(np.isfinite(limit) & (many > 0), many, 0.0)
+            safe[lane] += skipped * np.where(skipped > 0, limit, 0.0)
             first = first + skipped * np.where(skipped > 0, full, 0.0)
             there = owed[lane] + inflow.by(p, first) - safe[lane]
-        taken = np.minimum(limit[lane], np.maximum(there, 0.0))
-        ends = first + np.where(taken > 0, overhead[lane] + taken / capacity[lane], 0.0)
+        taken = np.minimum(limit, np.maximum(there, 0.0))
+        ends = first + np.where(taken > 0, overhead + taken / capacity, 0.0)
         safe[lane] += np.where(ends <= moment, taken, 0.0)
-        timed = trigger[lane] > 0
-        interval = np.where(timed, trigger[lane], 1.0)
+        timed = trigger > 0
+        interval = np.where(timed, trigger, 1.0)
         boundary = np.floor((first - origin[lane]) / interval + BATCH_ROUNDING) + 1.0
         following = np.maximum(ends, origin[lane] + boundary * interval)
         start[lane] = np.where(timed, following, np.maximum(ends, first + poll[lane]))

@@ -204,10 +204,10 @@ class BatchEngine:
             phase=phase,
             at_s=failed,
         )
-        minutes = np.arange(RATE_S, max(target_s - RATE_S, RATE_S) + 1.0, RATE_S)
-        busiest = np.max(
-            [inflow.rate(path, failed + RATE_S + at, over_s=2.0 * RATE_S) for at in minutes], axis=0
-        )
+        # The highest rate over any minute of what may be the recovery, looked at every half minute.
+        halves = 2 + max(1, math.ceil((target_s - 2.0 * RATE_S + 1.0) / RATE_S))
+        arrived = np.array([inflow.by(path, failed + RATE_S * i) for i in range(halves)])
+        busiest = (arrived[2:] - arrived[:-2]).max(axis=0) / (2.0 * RATE_S)
         back = recovered_in_batches(
             inflow,
             path,
@@ -222,7 +222,7 @@ class BatchEngine:
 
     def _batches(self, capacity_rps: Array, scale_out: int) -> Batches:
         alike = (self.overhead_at(scale_out), self.limit_records, self.trigger_s)
-        return Batches(capacity_rps, *(np.full(np.shape(capacity_rps), x) for x in alike))
+        return Batches(capacity_rps, *map(np.array, alike))
 
     def _band_s(self, rate_rps: Array, jobs: Batches, target_s: float) -> Array:
         if self.band_s is not None:
