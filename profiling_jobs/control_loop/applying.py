@@ -35,8 +35,8 @@ from models.quantities import Json, Unknown, executors
 
 from ..periodic import Periodic
 from .context import Loop
-from .memory import Outcome, outcome, recall, save_outcome
-from .observe import Observed, Tick, directives
+from .memory import Outcome, Tick, outcome, save_outcome
+from .observe import Observed, directives
 
 LEASE_S = 45.0
 """Renewed while an attempt is at work, so it outlasts any change; after a crash the next tick (E = 60 s) may
@@ -70,7 +70,7 @@ class Applied:
 
 def follow(state: State, tick: Tick, seen: Observed) -> Followed:
     """The state that knows what became of the ordered change and what people say now."""
-    ours = outcome(tick.loop.store, tick.job)
+    ours = tick.outcome
     found = followed(state, outcome=ours, said=seen.directives, now_s=tick.now_s)
     said = marked(
         seen.directives,
@@ -153,10 +153,9 @@ def forbids(said: Directives, change: Change) -> str:
 
 def pending(state: State, tick: Tick) -> Json | None:
     """What has to be carried out now, as `Evaluation.apply` shows it; None while nothing has to."""
-    change, now_s = state.ordered, tick.now_s
+    change, known, now_s = state.ordered, tick.outcome, tick.now_s
     if change is None:
         return None
-    known = outcome(tick.loop.store, tick.job)
     if known is None or known.epoch != change.epoch:
         # A new key once a lease: a run that was lost before it began is replaced.
         attempt = f"wait{int((now_s - change.at_s) // LEASE_S)}"
@@ -188,8 +187,8 @@ def apply(job: str, *, epoch: int, settings: Settings, loop: Loop, holder: str) 
 
 def _still_ordered(job: str, epoch: int, settings: Settings, loop: Loop) -> Change | Applied:
     """The change, if it is still to be carried out; else why not."""
-    tick = Tick(job, settings, loop, recall(loop.store, job, settings), loop.clock.now_s())
-    change, known = tick.memory.control.ordered, outcome(loop.store, job)
+    tick = Tick.of(job, settings, loop, now_s=loop.clock.now_s())
+    change, known = tick.memory.control.ordered, tick.outcome
     if known is not None and known.epoch >= epoch and known.state in ("done", "refused"):
         why = f"epoch {known.epoch} of {job} is {known.state} already"
         return Applied("nothing", why, known.before, known.to)

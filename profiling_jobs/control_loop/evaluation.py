@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from models import codec, control
+from models import control
 from models.capacity import OnlineCapacity
 from models.capacity.online import LiveCapacity, said_live
 from models.control import Directives, Settings, State, lost_our_size
@@ -38,8 +38,8 @@ from models.quantities import (
 from .applying import Followed, follow, pending
 from .context import InCharge, Loop
 from .forecasting import Foreseen, foresee
-from .memory import Anchor, Evaluation, Memory, deliver, fact_to_json, next_epoch, recall, save
-from .observe import Observed, Tick, nothing, observe
+from .memory import Anchor, Evaluation, Memory, Tick, deliver, fact_to_json, next_epoch, save
+from .observe import Observed, nothing, observe
 
 __all__ = ["evaluate", "Evaluation"]
 
@@ -52,17 +52,16 @@ def evaluate(job: str, *, settings: Settings, loop: Loop, now_s: float) -> Evalu
 
     `settings` come without models: those in charge are taken from `loop`.
     """
-    memory = recall(loop.store, job, settings)
-    tick = Tick(job, settings, loop, memory, now_s)
+    tick = Tick.of(job, settings, loop, now_s=now_s)
     recorded = _recorded(tick)
     if recorded is not None:
         return recorded
     after = _evaluated(tick)
     assert after.evaluation is not None
-    if save(loop.store, job, after, expected_epoch=memory.epoch):
-        deliver(loop, after.evaluation, before=memory.evaluation)
+    if save(loop.store, job, after, expected_epoch=tick.memory.epoch):
+        deliver(loop, after.evaluation, before=tick.memory.evaluation)
         return after.evaluation
-    recorded = _recorded(replace(tick, memory=recall(loop.store, job, settings)))
+    recorded = _recorded(Tick.of(job, settings, loop, now_s=now_s))
     if recorded is not None:
         return recorded
     raise NotReady(
@@ -271,13 +270,11 @@ def _record(
 
 
 def _recoveries(settings: Settings, seen: Observation) -> dict[str, Any]:
-    found: dict[str, Any]
     try:
-        found = dict(control.predicted(settings, seen))
+        return dict(control.predicted(settings, seen))
     except BROKEN as broken:
         why = Unknown(f"what was read makes no sense ({type(broken).__name__}: {broken})")
-        found = dict.fromkeys(settings.failure_kinds, why)
-    return {kind: codec.readable(one) for kind, one in found.items()}
+        return dict.fromkeys(settings.failure_kinds, why)
 
 
 def _named(value: object, *names: str) -> dict[str, Any]:

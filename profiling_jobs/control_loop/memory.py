@@ -406,6 +406,31 @@ def save_outcome(store: Store, job: str, what: Outcome) -> None:
     store.save_document(job, OUTCOME, codec.to_json(what))
 
 
+@dataclass(frozen=True)
+class Tick:
+    """One evaluation of one job: what it is about and what it may use."""
+
+    job: str
+    settings: control.Settings
+    loop: Loop
+    memory: Memory
+    """As the tick before has left it."""
+    outcome: Outcome | None
+    """What became of the newest change that was begun."""
+    now_s: float
+
+    @classmethod
+    def of(cls, job: str, settings: control.Settings, loop: Loop, *, now_s: float) -> Self:
+        """With what the store holds now."""
+        store = loop.store
+        return cls(job, settings, loop, recall(store, job, settings), outcome(store, job), now_s)
+
+    @property
+    def interval(self) -> int:
+        """⌊now / E⌋: an interval is evaluated once."""
+        return math.floor(self.now_s / self.settings.interval_s)
+
+
 DAY_S = 86_400.0
 KEPT_S = 30 * DAY_S  # judgement: a month of evaluations, some 100 MB a job
 WHO = "headroom"

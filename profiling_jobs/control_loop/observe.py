@@ -34,35 +34,17 @@ from typing import Literal
 import numpy as np
 
 from models.arguments import Array
-from models.control import Directives, Injected, Pause, Pin, Settings
+from models.control import Directives, Injected, Pause, Pin
 from models.errors import HeadroomError
 from models.observation import NOT_OBSERVED, DriverLoss, Observation, Symptoms
 from models.ports import Directive, ExecutorSample, Status
 from models.quantities import Unknown
 
 from ..telemetry.timeline import Point, Timeline
-from .context import Loop
 from .forecasting import Rates
-from .memory import NO_READING, Memory
+from .memory import NO_READING, Tick
 
 SAME_S = 0.01  # a commit's time is read twice, from a file and from a report
-
-
-@dataclass(frozen=True)
-class Tick:
-    """One evaluation of one job: what it is about and what it may use."""
-
-    job: str
-    settings: Settings
-    loop: Loop
-    memory: Memory
-    """As the tick before has left it."""
-    now_s: float
-
-    @property
-    def interval(self) -> int:
-        """⌊now / E⌋: an interval is evaluated once."""
-        return math.floor(self.now_s / self.settings.interval_s)
 
 
 @dataclass(frozen=True)

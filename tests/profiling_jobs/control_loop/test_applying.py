@@ -20,8 +20,7 @@ from models.quantities import Unknown
 from profiling_jobs.control_loop import applying
 from profiling_jobs.control_loop.applying import LEASE_S, Followed, apply, followed, marked, pending
 from profiling_jobs.control_loop.context import Loop
-from profiling_jobs.control_loop.memory import Memory, Outcome, outcome, save, save_outcome
-from profiling_jobs.control_loop.observe import Tick
+from profiling_jobs.control_loop.memory import Memory, Outcome, Tick, outcome, save, save_outcome
 
 pytestmark = pytest.mark.fast
 
@@ -225,7 +224,7 @@ def test_a_change_that_takes_long_keeps_its_lease(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_what_has_to_be_launched(told: Outcome | None, after_s: float, key: str | None) -> None:
-    tick = Tick("orders", SETTINGS, world(said=told), Memory(state()), NOW_S - 4.0 + after_s)
+    tick = Tick("orders", SETTINGS, world(), Memory(state()), told, NOW_S - 4.0 + after_s)
     found = pending(state(), tick)
     assert (None if found is None else found["key"]) == key
     assert pending(state(None), tick) is None
