@@ -10,28 +10,19 @@ one is chosen, with four further rules:
   the current. An alarm says by how much the promise is missed and which measurements would decide the open
   sizes;
 * without forecast, rate, lag or engine the answer is Unknown.
-
-For micro-batches the integral form is far off in either direction, so its verdicts only say where to begin:
-sizes are stepped batch by batch there, then up or down, until the smallest one is found that keeps the
-promise at the worst moment of the integral form, at evenly spaced moments and late in the batch that takes
-a lag, and that recovers from its own rescale. Larger sizes keep the promise wherever smaller ones do, so few
-sizes have to be stepped.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..arguments import Array
 from ..quantities import Interval, Unknown, executors, percent
-from .judging import FIGURES_REACH, Judge, unmeasured
+from .judging import FIGURES_REACH, Judge, judged, unmeasured
 from .question import (
     ChangeCost,
-    Condition,
     Decision,
     Question,
     Recoveries,
@@ -41,137 +32,6 @@ from .question import (
     rate,
     span,
 )
-
-STEPPED: tuple[Condition, ...] = ("recovery", "rescale")
-CHECK_REACH = 1.5  # targets; leaves room for the stretch that a recovery must hold
-CHECKED_MOMENTS = 8  # judgement: beside the worst moment of the scan
-DOUBTFUL = 4  # judgement: moments that get more draws, as the fewest draws were in time there
-CLEARLY = 0.04  # judgement: two and a half times the error of the draws
-
-
-def first_true(holds: Callable[[int], bool], count: int, *, near: int) -> int:
-    """The smallest index at which a monotone condition holds, else `count`; few tries if it is `near`."""
-    fails, does = -1, count
-    probe, stride = min(near, count - 1), max(1, count // 32)
-    while does - fails > 1:
-        if holds(probe):
-            does = probe
-            probe = max(fails + 1, probe - stride) if fails < 0 else (fails + does) // 2
-        else:
-            fails = probe
-            probe = min(does - 1, probe + stride) if does == count else (fails + does) // 2
-        stride *= 2
-    return does
-
-
-def confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]:
-    """The verdicts, with recovery and rescale stepped in batches wherever that can change the choice."""
-    able = [v for v in verdicts.values() if v.scale_out in judge.known and _only_recovery_matters(v)]
-    if not able:
-        return verdicts
-    near = next((i for i, v in enumerate(able) if not v.fails(*STEPPED)), len(able) - 1)
-    stepped: dict[int, Verdict] = {}
-
-    def holds(i: int) -> bool:
-        if i not in stepped:
-            stepped[i] = _stepped(judge, able[i])
-        return not stepped[i].fails(*STEPPED)
-
-    first = first_true(holds, len(able), near=near)
-    found = dict(verdicts)
-    for i, verdict in enumerate(able):
-        if i in stepped:
-            judged = stepped[i]
-        elif i < first:
-            judged = _no_better_than(stepped[first - 1], verdict)
-        else:
-            judged = _no_worse_than(stepped[first], verdict)
-        found[verdict.scale_out] = judged
-    return found
-
-
-def _only_recovery_matters(verdict: Verdict) -> bool:
-    """Whether no other condition failed and the inputs of stepping are known."""
-    open_ = any(e.measure and e.condition in STEPPED for e in verdict.excuses)
-    return not open_ and not any(e.measure is None for e in verdict.excuses_beside(*STEPPED))
-
-
-def _stepped(judge: Judge, verdict: Verdict) -> Verdict:
-    question = judge.question
-    scanned, scanned_kind = verdict.worst_moment_s, verdict.worst_kind
-    assert not isinstance(scanned, Unknown)
-    assert not isinstance(scanned_kind, Unknown)
-    late = judge.losing_moments_s(verdict.scale_out)
-    worst = _least_kept(judge, verdict.scale_out, [scanned_kind], np.append(late[:1], scanned), few=True)
-    if worst[0] > question.promise.confidence - CLEARLY:  # otherwise these moments alone decide
-        last = max(0.0, question.moments_s - judge.input.grid_s)
-        evenly = np.linspace(0.0, last, CHECKED_MOMENTS)
-        moments = np.unique(np.concatenate([evenly, late, [scanned]]))
-        worst = _least_kept(judge, verdict.scale_out, question.kinds, moments)
-    change: float | Unknown = 1.0
-    if verdict.scale_out != question.current and question.promise.keeps(worst[0]):
-        kind = judge.change_kind(verdict.scale_out)
-        taken = judge.recoveries(verdict.scale_out, kind, np.zeros(1), reach=CHECK_REACH)
-        change = float(np.mean(taken <= question.promise.target_s))
-    probability, _, moment, kind = worst
-    return replace(
-        verdict,
-        excuses=(
-            *judge.recovery_excuses(probability, moment, kind),
-            *verdict.excuses_beside(*STEPPED),
-            *judge.rescale_excuses(verdict.scale_out, change),
-        ),
-        probability=probability,
-        worst_moment_s=moment,
-        worst_kind=kind,
-        rescale_probability=change,
-    )
-
-
-def _least_kept(
-    judge: Judge, scale_out: int, kinds: Sequence[str], moments_s: Array, *, few: bool = False
-) -> tuple[float, float, float, str]:
-    """The smallest share in time, the time within which the promised share ends, the moment, the kind."""
-    promise, found = judge.question.promise, []
-
-    def look(kind: str, at: Array, *, more: bool = False) -> None:
-        for moment, taken in zip(
-            at, judge.recoveries(scale_out, kind, at, reach=CHECK_REACH, more=more), strict=True
-        ):
-            share = float(np.mean(taken <= promise.target_s))
-            found.append((share, -promise.within_s(taken), float(moment), kind))
-
-    for kind in kinds:
-        look(kind, moments_s)
-    doubtful = [one for one in sorted(found)[:DOUBTFUL] if one[0] <= promise.confidence + CLEARLY]
-    if doubtful and doubtful[0][0] >= promise.confidence - CLEARLY and not few:
-        found.clear()
-        for kind in {one[3] for one in doubtful}:
-            look(kind, np.array([one[2] for one in doubtful if one[3] == kind]), more=True)
-    # of several with the same probability the longest recovery is shown
-    share, within, moment, kind = min(found)
-    return share, -within, moment, kind
-
-
-def _no_better_than(larger_misses: Verdict, verdict: Verdict) -> Verdict:
-    """The verdict on a size smaller than one that misses the promise in batches."""
-    if verdict.fails(*STEPPED):
-        return verdict
-    excuse = replace(
-        larger_misses.failed(*STEPPED)[0],
-        sentence=f"stepped in batches, {executors(larger_misses.scale_out, 'are')} too few already: "
-        + larger_misses.failed(*STEPPED)[0].sentence,
-    )
-    return replace(verdict, excuses=(excuse, *verdict.excuses), probability=larger_misses.probability)
-
-
-def _no_worse_than(smaller_keeps: Verdict, verdict: Verdict) -> Verdict:
-    """The verdict on a size larger than one that keeps the promise in batches; its rescale is its own."""
-    if not verdict.fails("recovery"):
-        return verdict
-    excuses = verdict.excuses_beside("recovery")
-    return replace(verdict, excuses=excuses, probability=smaller_keeps.probability)
-
 
 MEASUREMENTS_SHOWN = 3  # judgement: an alarm is read by a person
 
@@ -186,9 +46,7 @@ def decide(question: Question) -> Decision:
     judge = Judge(question, engine=engine, observed_rps=float(observed), lag_records=float(lag))
     if not judge.known:
         return _nothing_measured(question)
-    verdicts = judge.verdicts()
-    if engine.in_batches:
-        verdicts = confirmed(judge, verdicts)
+    verdicts = judged(judge)
     allowed = question.allowed
     feasible = [v.scale_out for v in verdicts.values() if v.status == "feasible" and v.scale_out in allowed]
     if not feasible:

@@ -15,7 +15,7 @@ from bench._truths_optimise import DOWNTIMES, Downtimes, Paths, load, question
 from models import codec
 from models.downtime import DowntimeModel
 from models.optimise import Decision, aligned_scale_outs, decide, predictions
-from models.optimise.choosing import first_true
+from models.optimise.judging import first_true
 from models.optimise.question import BatchEngine, ContinuousEngine
 from models.promise import Promise
 from models.quantities import Interval, RecoveryEvent, Unknown
