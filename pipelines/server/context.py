@@ -17,7 +17,6 @@ from models.quantities import Unknown
 from profiling_jobs.control_loop.context import InCharge, Loop
 from profiling_jobs.experiments.copies import ExperimentContext, wait_until_caught_up
 from profiling_jobs.experiments.probe import Rules
-from profiling_jobs.experiments.profiling_record import worth_asking_rps
 from profiling_jobs.telemetry.timeline import Sampler
 from profiling_jobs.training import workload_history
 from profiling_jobs.training.champions import KINDS, Champions, path_of
@@ -31,6 +30,8 @@ from .order_queue import Order, OrderClock
 
 AT_REST = ("stopped", "failed")
 CATCH_UP_TARGETS = 4.0  # judgement: a job that keeps its promise has caught up long before
+WORTH = 50.0  # times the highest load: there a catch-up takes 2 % of the downtime, whatever the capacity
+LEAST_RPS = 10_000.0  # judgement: any source offers as much, and loads grow
 LOOK_S = 1.0  # judgement: between two looks at what an order waits for
 Found = Mapping[str, Any]
 
@@ -165,11 +166,17 @@ class Context:
         )
 
     def rules(self, name: str, *, at_least_rps: float = 0.0) -> Rules:
-        """The rules of a probe of this job. `at_least_rps`: a rate that is asked for whatever its load."""
+        """The rules of a probe of this job. `at_least_rps`: a rate that is asked for whatever its load.
+
+        Copies are offered a multiple of the highest load at most, to a power of two of the least rate: a
+        search that was interrupted goes on only with the same settings, and a load is never twice the same.
+        """
         job = self.settings.jobs[name]
-        worth_rps = worth_asking_rps(workload_history.peak_rps(self.environment.store, name))
-        most_rps = max(worth_rps, at_least_rps, 2.0 * (job.profile_guess_rps or 0.0))
-        return replace(job_plans.rules(job), most_rps=math.inf if job.strategy == "stepped" else most_rps)
+        rules, peak_rps = job_plans.rules(job), workload_history.peak_rps(self.environment.store, name)
+        if job.strategy == "stepped" or isinstance(peak_rps, Unknown):
+            return rules
+        worth_rps = LEAST_RPS * 2.0 ** round(math.log2(max(1.0, WORTH * peak_rps / LEAST_RPS)))
+        return replace(rules, most_rps=max(worth_rps, at_least_rps, 2.0 * (job.profile_guess_rps or 0.0)))
 
     def around_until_blackout(self, order: Order) -> ExperimentContext:
         """The same; `Interrupted` where a blackout window begins, unless the order was given within one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class InProcessServer:
         """By time.monotonic: when an evaluation was last asked for, which shows that Dagster works."""
         self._since_s = time.time()
         self._evaluating = {name: threading.Lock() for name in self.context.settings.jobs}
-        self._queue = OrderQueue(taking_part=self._taking_part)
+        self._queue = OrderQueue(environment)
         self._sampling = Periodic(
             self.context.sampler.round,
             every_s=EVERY_S,
@@ -115,7 +115,7 @@ class InProcessServer:
             what,
             job,
             given,
-            lambda order: readable(HANDLERS[what](self.context, order, given)),
+            partial(HANDLERS[what], self.context),
             excludes=f"{USES.get(what, 'live')} {job}",
         )
 
@@ -177,8 +177,3 @@ class InProcessServer:
                 "reason": str(error),
             }
         return found | {"mode": job.mode}
-
-    @contextmanager
-    def _taking_part(self) -> Iterator[None]:
-        with self.context.environment.hurried(), self.context.environment.taking_part():
-            yield

@@ -11,12 +11,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from models.errors import NotReady, error_to_json
 from models.ports import Clock
 from profiling_jobs.orders import Details
+
+from ..environments.base import Environment
 
 MOST = 8  # judgement: each may hold a source, a driver and executors
 KEPT = 200  # orders that have ended; judgement: a day of drills and probes
@@ -145,9 +146,8 @@ class OrderClock:
 class OrderQueue:
     """All orders of one server."""
 
-    def __init__(self, *, taking_part: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        """`taking_part`: held by a thread that works by the environment's clock."""
-        self._taking_part = taking_part
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
         self._orders: dict[str, Order] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._turn = threading.Lock()
@@ -160,7 +160,7 @@ class OrderQueue:
         what: str,
         job: str,
         details: Details,
-        handle: Callable[[Order], Mapping[str, Any]],
+        handle: Callable[[Order, Any], Mapping[str, Any]],
         *,
         excludes: str,
     ) -> str:
@@ -222,13 +222,13 @@ class OrderQueue:
         return tuple(id for id, thread in threads.items() if thread.is_alive())
 
     def _run(
-        self, order: Order, handle: Callable[[Order], Mapping[str, Any]], begun: threading.Event
+        self, order: Order, handle: Callable[[Order, Any], Mapping[str, Any]], begun: threading.Event
     ) -> None:
-        with self._taking_part():
+        with self._environment.hurried(), self._environment.taking_part():
             begun.set()
             try:
                 order.check()
-                order.end("done", result=handle(order))
+                order.end("done", result=handle(order, order.details))
             except Cancelled:
                 order.end("cancelled", error={"kind": "NotReady", "message": f"{order.what} was cancelled"})
             except BaseException as error:  # noqa: BLE001 - reported to the client, instead of ending unseen

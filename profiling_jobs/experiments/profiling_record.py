@@ -11,7 +11,6 @@ size is
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +26,6 @@ from ..telemetry import batch_costs
 DOCUMENT = "profiling"
 KEPT_BATCHES = 400  # judgement: of each scale-out, for its overhead
 FEWEST_SIZES = 2  # one does not show how capacity rises
-WORTH = 50.0  # times the highest load: there a catch-up takes 2 % of the downtime, whatever the capacity
-LEAST_RPS = 10_000.0  # judgement: any source offers as much, and loads grow
 PLENTY = 10.0  # times the highest load: a catch-up takes a ninth of the downtime at most
 KEPT_ASIDE = 4  # judgement: interrupted searches that are still worth going on with
 _KEY = re.compile(r"profile-(?P<session>\d+)-(?P<number>\d+)(/(?P<point>.*))?")
@@ -137,16 +134,6 @@ def overheads_s(store: Store, job: str) -> Mapping[int, float] | Unknown:
     if known:
         return known
     return Unknown(next((c.reason for c in found.values() if isinstance(c, Unknown)), "no batches were seen"))
-
-
-def worth_asking_rps(peak_rps: float | Unknown) -> float:
-    """The highest rate that copies of a job with this load are offered, to a power of two of the least one.
-
-    A search that was interrupted goes on only with the same settings, and a load is never twice the same.
-    """
-    if isinstance(peak_rps, Unknown):
-        return math.inf
-    return LEAST_RPS * 2.0 ** round(math.log2(max(1.0, WORTH * peak_rps / LEAST_RPS)))
 
 
 def is_plenty(measurements: Iterable[Measurement], peak_rps: float | Unknown) -> bool:

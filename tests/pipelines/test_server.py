@@ -31,10 +31,10 @@ from pipelines.orchestration.resources import Modelling
 from pipelines.orchestration.runs import Watched
 from pipelines.processes.owner import Owner
 from pipelines.server import client, drills, recording
+from pipelines.server import context as server_context
 from pipelines.server.client import Client, Listener
 from pipelines.server.in_process import InProcessServer
 from pipelines.settings import loading, time_windows
-from profiling_jobs.experiments import profiling_record
 from profiling_jobs.experiments.drill import Outcome
 from profiling_jobs.orders import ServerBusy, run_order, wait_for
 from profiling_jobs.recording import recorder
@@ -373,7 +373,7 @@ class TestWhatDecisionsNeed:
 
     def test_a_job_that_no_source_can_saturate_gets_a_decision_too(self, opened, monkeypatch):
         """It keeps up with many times its load: how much it could do beyond is not asked."""
-        monkeypatch.setattr(profiling_record, "LEAST_RPS", 200.0)
+        monkeypatch.setattr(server_context, "LEAST_RPS", 200.0)
         with opened(rate_rps=4.0, profile_guess_rps=200.0) as service:
             found = self._decided(service)
             known = run_order(service.server, "profile", "orders")["capacity_rps"]
