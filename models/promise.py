@@ -26,12 +26,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .arguments import Array, number, numbers
+from .arguments import Array, number
 from .quantities import Misuse
 from .recovery import Inflow
 
@@ -250,62 +249,12 @@ class Kept:
     """Probability that the promise is kept at its worst moment, and that moment."""
 
     probability: Array
-    """Same leading shape as the downtimes, then one per scale-out."""
+    """Per kind of failure and scale-out."""
     worst_moment_s: Array
     """A moment with that probability: the earliest, or the first found where nothing can keep it."""
 
 
 def kept(
-    paths_rps: Any,
-    *,
-    capacity_rps: Any,
-    downtime_s: Any,
-    target_s: float,
-    moments_s: float,
-    lag_records: float = 0.0,
-    replay_s: float = 0.0,
-    past_rps: float | None = None,
-    step_s: float = 1.0,
-) -> Kept:
-    """Probability that a failure at any moment before `moments_s` is recovered in time, per scale-out.
-
-    `paths_rps` (paths, steps) from now on, each value constant over its step; `capacity_rps` (scale-outs,
-    paths); `downtime_s` (paths,) or (kinds, paths). Draw p of path, downtime and capacity belong together.
-    `past_rps` is the rate before now, for the replay; by default each path's first.
-    """
-    paths = numbers("paths_rps", paths_rps, at_least=0.0)
-    if paths.ndim != 2 or not paths.size:
-        raise Misuse("paths_rps", f"must be (paths, steps), got shape {paths.shape}")
-    capacity = numbers("capacity_rps", capacity_rps, at_least=0.0)
-    if capacity.ndim != 2 or capacity.shape[1] != len(paths) or not len(capacity):
-        raise Misuse("capacity_rps", f"must be (scale-outs, {len(paths)}), got shape {capacity.shape}")
-    downtime = numbers("downtime_s", downtime_s, at_least=0.0, infinite_allowed=True)
-    if downtime.shape[-1:] != (len(paths),):
-        raise Misuse("downtime_s", f"must be (…, {len(paths)}), got shape {downtime.shape}")
-    target = number("target_s", target_s, above=0.0)
-    last = number("moments_s", moments_s, at_least=0.0)
-    lag = number("lag_records", lag_records, at_least=0.0)
-    replay = number("replay_s", replay_s, at_least=0.0)
-    step = number("step_s", step_s, above=0.0)
-    past = (
-        paths[:, 0] if past_rps is None else np.full(len(paths), number("past_rps", past_rps, at_least=0.0))
-    )
-
-    lead = downtime.shape[:-1]
-    result = kept_along(
-        Input(paths, step_s=step, past_rps=past),
-        capacity_rps=capacity,
-        downtime_s=downtime.reshape(-1, len(paths)),
-        target_s=target,
-        moments_s=last,
-        lag_records=lag,
-        replay_s=replay,
-    )
-    shape = (*lead, len(capacity))
-    return Kept(result.probability.reshape(shape), result.worst_moment_s.reshape(shape))
-
-
-def kept_along(
     input_: Input,
     *,
     capacity_rps: Array,
@@ -315,7 +264,11 @@ def kept_along(
     lag_records: float,
     replay_s: float,
 ) -> Kept:
-    """`kept` for a cumulated input and checked values; downtimes (kinds, paths)."""
+    """Probability that a failure at any moment before `moments_s` is recovered in time.
+
+    Capacities (scale-outs, paths) and downtimes (kinds, paths) give a result (kinds, scale-outs). Draw p of
+    path, downtime and capacity belong together.
+    """
     count = max(1, math.ceil(moments_s / input_.grid_s - ROUNDING))
     moments: Array = input_.grid_s * np.arange(count, dtype=np.float64)
     if moments[-1] + target_s > input_.end_s * (1 + ROUNDING):

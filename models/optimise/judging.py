@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Array, whole
-from ..promise import Input, Kept, Promise, kept_along
+from ..promise import Input, Kept, Promise, kept
 from ..quantities import Interval, Unknown, executors, percent
 from ..recovery import Index
 from .question import (
@@ -283,7 +283,7 @@ class Judge:
         """Probability that the promise is kept, for these kinds and sizes: (kinds, sizes)."""
         if not sizes or not kinds:
             return Kept(np.empty((0, len(sizes))), np.empty((0, len(sizes))))
-        return kept_along(
+        return kept(
             self.input,
             capacity_rps=np.stack([self.sustained[s] for s in sizes]),
             downtime_s=np.stack([np.asarray(self.downtime[k]) for k in kinds]),

@@ -255,9 +255,9 @@ class Events:
 Engine = ContinuousEngine | BatchEngine
 
 
-def largest_bin_mean(rates_rps: Array, *, bins: int = 5) -> Array:
+def largest_bin_mean(rates_rps: Array) -> Array:
     """The projected rate: the largest mean of five equal parts of the last axis (Phoebe §III-D)."""
-    parts = np.array_split(rates_rps, min(bins, rates_rps.shape[-1]), axis=-1)
+    parts = np.array_split(rates_rps, min(5, rates_rps.shape[-1]), axis=-1)
     result: Array = np.max([part.mean(axis=-1) for part in parts], axis=0)
     return result
 

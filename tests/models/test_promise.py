@@ -11,7 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models.promise import Kept, kept
+from models.promise import Input, Kept
+from models.promise import kept as kept_per_kind
+from models.quantities import Misuse
 
 pytestmark = pytest.mark.fast
 
@@ -102,6 +104,19 @@ def stories(draw):
         "lag": draw(st.sampled_from([0.0, 0.0, 40.0, 200.0])),
         "step": step,
     }
+
+
+def kept(paths, *, capacity_rps, downtime_s, past_rps=None, step_s=1.0, **asked) -> Kept:
+    """(scale-outs,) for downtimes (paths,), else (kinds, scale-outs)."""
+    paths, downtime = np.array(paths), np.array(downtime_s)
+    past = paths[:, 0] if past_rps is None else np.full(len(paths), past_rps)
+    found = kept_per_kind(
+        Input(paths, step_s=step_s, past_rps=past),
+        capacity_rps=np.array(capacity_rps),
+        downtime_s=np.atleast_2d(downtime),
+        **{"lag_records": 0.0, "replay_s": 0.0} | asked,
+    )
+    return found if downtime.ndim == 2 else Kept(found.probability[0], found.worst_moment_s[0])
 
 
 def answer(story) -> Kept:
@@ -201,3 +216,8 @@ def test_several_kinds_are_the_same_as_one_after_the_other() -> None:
     assert both.shape == (2, 12)
     np.testing.assert_array_equal(both[0], share(lag_records=30.0))
     np.testing.assert_array_equal(both[1], share(downtime_s=DOWNTIMES / 2, lag_records=30.0))
+
+
+def test_a_forecast_that_ends_too_early_is_misuse() -> None:
+    with pytest.raises(Misuse, match=r"paths_rps: reach 50 s.*forecast at least 59 s"):
+        share(LOADS[:, :50])

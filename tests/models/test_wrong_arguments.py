@@ -23,7 +23,7 @@ from models.optimise.question import BatchEngine, ContinuousEngine
 from models.planning import Explorer, Plan, SlotMeasurement, bounded_inverse_ds2, smallest_scale_out
 from models.probing import Settings as ProbingSettings
 from models.probing import start as start_probing
-from models.promise import Promise, kept
+from models.promise import Promise
 from models.quantities import (
     Alarm,
     Hold,
@@ -77,8 +77,6 @@ BATCHES = {
     "band_s": 5.0,
 }
 ASKED = {"scale_out": 2, "rate_rps": 1.0}
-PATHS = {"paths_rps": np.ones((8, 60)), "capacity_rps": np.ones((3, 8)), "downtime_s": np.ones(8)}
-KEPT = PATHS | {"target_s": 20.0, "moments_s": 40.0}
 LIMIT = {"target_s": 60.0, "downtime_s": 1.0, "replay_s": 1.0}
 SIGNATURES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = []
 
@@ -474,8 +472,6 @@ def test_words_of_people_are_instructions_too() -> None:
 def test_a_forecast_that_is_too_short_says_how_far_it_has_to_reach() -> None:
     with pytest.raises(Misuse, match="forecast: reaches 100 s, but the promise looks 300 s"):
         question(forecast=Paths(np.full((3, 100), 5.0)))
-    with pytest.raises(Misuse, match=r"paths_rps: reach 50 s.*forecast at least 59 s"):
-        kept(**KEPT | {"paths_rps": np.ones((8, 50))})
 
 
 def test_what_is_unknown_is_no_wrong_scale_out() -> None:
