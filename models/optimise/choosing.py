@@ -38,12 +38,9 @@ MEASUREMENTS_SHOWN = 3  # judgement: an alarm is read by a person
 
 def decide(question: Question) -> Decision:
     """The size to take now, with the excuses of every other size."""
-    engine, observed, lag = question.engine, question.observed_rps, question.lag_records
-    if isinstance(engine, Unknown) or isinstance(observed, Unknown) or isinstance(lag, Unknown):
-        return _cannot_tell(question, "; ".join(m.reason for m in question.missing))
-    if isinstance(question.forecast, Unknown):
-        return _cannot_tell(question, question.forecast.reason)
-    judge = Judge(question, engine=engine, observed_rps=float(observed), lag_records=float(lag))
+    if question.missing:
+        return _cannot_tell(question, "; ".join(missing.reason for missing in question.missing))
+    judge = Judge(question)
     if not judge.known:
         return _nothing_measured(question)
     verdicts = judged(judge)

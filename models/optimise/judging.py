@@ -114,16 +114,19 @@ class Draws:
 class Judge:
     """The draws for one question, and the verdicts that follow from them."""
 
-    def __init__(
-        self, question: Question, *, engine: Engine, observed_rps: float, lag_records: float
-    ) -> None:
-        forecast = question.forecast
+    def __init__(self, question: Question) -> None:
+        """For a question of which nothing is `missing`."""
+        forecast, engine = question.forecast, question.engine
+        observed, lag = question.observed_rps, question.lag_records
         assert not isinstance(forecast, Unknown)
+        assert not isinstance(engine, Unknown)
+        assert not isinstance(observed, Unknown)
+        assert not isinstance(lag, Unknown)
         self.question, self.engine = question, engine
-        self.observed_rps, self.lag_records, self.step_s = observed_rps, lag_records, float(forecast.step_s)
+        self.observed_rps, self.lag_records = float(observed), float(lag)
         self.arrivals = question.arrivals
         past = np.full(len(self.arrivals), self.observed_rps)
-        self.input = Input(self.arrivals, step_s=self.step_s, past_rps=past)
+        self.input = Input(self.arrivals, step_s=float(forecast.step_s), past_rps=past)
         self.peaks = self.input.largest_mean_rps(question.promise.target_s)
         mid = np.asarray(forecast.mid, dtype=np.float64)[: self.arrivals.shape[1]]
         self.projected_rps = float(largest_bin_mean(mid))
@@ -578,21 +581,18 @@ def predictions(question: Question) -> dict[str, Prediction | Unknown]:
     Without a forecast the load stays as it was observed.
     """
     scale_out, promise = question.current, question.promise
-    engine, observed, lag = question.engine, question.observed_rps, question.lag_records
-    for unknown in (engine, observed, lag, question.capacity_of(scale_out)):
+    for unknown in (
+        question.engine,
+        question.observed_rps,
+        question.lag_records,
+        question.capacity_of(scale_out),
+    ):
         if isinstance(unknown, Unknown):
             return dict.fromkeys(question.kinds, unknown)
-    assert not isinstance(engine, Unknown)
-    rate_rps, lag_records = float(observed), float(lag)  # type: ignore[arg-type]
     if isinstance(question.forecast, Unknown):
         steps = math.ceil(question.moments_s + promise.target_s)
-        question = replace(question, forecast=Steady(np.full((1, steps), rate_rps)))  # type: ignore[arg-type]
-    judge = Judge(
-        replace(question, candidates=(scale_out,)),
-        engine=engine,
-        observed_rps=rate_rps,
-        lag_records=lag_records,
-    )
+        question = replace(question, forecast=Steady(np.full((1, steps), question.observed_rps)))  # type: ignore[arg-type]
+    judge = Judge(replace(question, candidates=(scale_out,)))
 
     def of(kind: str) -> Prediction | Unknown:
         down = judge.downtime[kind]
@@ -600,7 +600,9 @@ def predictions(question: Question) -> dict[str, Prediction | Unknown]:
             return down
         found = judge.figures(scale_out, kind, 0.0)
         assert isinstance(found, Recoveries)
-        taken = judge.recoveries(scale_out, kind, np.zeros(1), reach=FIGURES_REACH[0], more=engine.in_batches)
+        taken = judge.recoveries(
+            scale_out, kind, np.zeros(1), reach=FIGURES_REACH[0], more=judge.engine.in_batches
+        )
         return Prediction(**vars(found), probability=float(np.mean(taken <= promise.target_s)))
 
     return {kind: of(kind) for kind in question.kinds}
