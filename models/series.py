@@ -180,9 +180,8 @@ def _ratio(values: Array, lag: int) -> float:
     return float(((after - before) ** 2).mean()) / (2.0 * variance)
 
 
-SIGNIFICANCE = (
-    0.05  # judgement: one series in twenty without a period may be given one; the back-test decides
-)
+SIGNIFICANCE = 0.05
+"""Judgement: one series in twenty without a period may be given one; the back-test decides."""
 MOST_PERIODS = 3  # judgement: of a day, a week, and one of the machine's own
 HARMONICS = 4  # judgement: enough to place a period; more only follow the noise
 VISIBLE_SHARE = 0.02  # judgement: a weekend 40 % lower than weekdays shows 4 % of the variance

@@ -85,10 +85,8 @@ def capacity_draws(intervals: Sequence[Interval], z: Array) -> Array:
     return result
 
 
-FIGURES_REACH = (
-    1.5,
-    5.0,
-)  # multiples of the target; judgement: far enough to say by how much a promise is missed
+FIGURES_REACH = (1.5, 5.0)
+"""Multiples of the target; judgement: far enough to say by how much a promise is missed."""
 FINER = 1000  # judgement: an error of half a point where 95 % are kept, for the moments that decide
 PHASES = 2  # number of the random stream for the phase within a batch
 

@@ -35,7 +35,7 @@ from models.quantities import (
     executors,
 )
 
-from .applying import Followed, follow, pending
+from .applying import follow, pending
 from .context import InCharge, Loop
 from .forecasting import Foreseen, foresee
 from .memory import Anchor, Evaluation, Memory, Tick, deliver, fact_to_json, next_epoch, save
@@ -100,7 +100,8 @@ def _evaluated(tick: Tick) -> Memory:
         state = replace(state, change=replace(state.change, epoch=epoch))
 
     # record
-    problems = _problems(tick, seen, followed)
+    # what a person has to look at, as far as the loop itself knows
+    problems = [why for why in (*followed.alarms, tick.memory.trouble, seen.down) if why]
     alarms, alarmed_at_s = _not_again(problems, tick)
     after = Memory(
         control=state,
@@ -174,11 +175,6 @@ def _stepped(state: State, seen: Observation, now_s: float) -> tuple[State, list
     except BROKEN as broken:
         why = f"what was read makes no sense ({type(broken).__name__}: {broken})"
         return control.step(state, nothing(now_s, Unknown(why)), now_s)
-
-
-def _problems(tick: Tick, seen: Observed, followed: Followed) -> list[str]:
-    """What a person has to look at, as far as the loop itself knows."""
-    return [why for why in (*followed.alarms, tick.memory.trouble, seen.down) if why]
 
 
 def _not_learnt(
