@@ -5,7 +5,7 @@
                     after growing:    throughput is not below what it was before
                     after shrinking:  lag is in its band, or falls
     helped        judged only if the job was saturated before and is still saturated after it has settled:
-                  mean throughput − throughput before ≥ effective_share · (T(to) − T(before))
+                  mean throughput − throughput before ≥ EFFECTIVE_SHARE · (T(to) − T(before))
 
 Lag that grows after growing is no failure of the change: the load may have risen, and fewer executors would
 be worse. What fails is rolled back, and put in quarantine with everything beyond it, because a cluster
@@ -71,6 +71,8 @@ def _its_incident(state: State) -> Incident | None:
     return incident if incident.failed_at_s == change.at_s else None
 
 
+EFFECTIVE_SHARE = 0.1  # of the expected gain: Flink's effectiveness threshold
+QUARANTINE_S = 1_800.0  # doubled with every repetition, up to MAX_QUARANTINE_S (judgement)
 MAX_QUARANTINE_S = 86_400.0
 MIN_SATURATED_S = 120.0  # with batches of 10 s, an end more or less is 8 % of it (judgement)
 BEFORE_S = 300.0  # of saturation before a change are looked at, where there was as much (judgement)
@@ -218,7 +220,7 @@ def _judge_help(state: State, seen: Seen, change: Change, *, overdue: bool) -> F
     if gain < -NOISE * before:
         return _fail(state, seen, change, f"throughput fell by {-gain:,.0f} records/s")
     expected = change.expected_rps
-    if isinstance(expected, Unknown) or gain >= state.settings.effective_share * expected:
+    if isinstance(expected, Unknown) or gain >= EFFECTIVE_SHARE * expected:
         return _succeed(state, seen, change), ()
     problem = (
         f"not scalable: {change.before} → {executors(change.to)} brought {gain:+,.0f} of the {expected:,.0f} "
@@ -251,7 +253,7 @@ def _fail(state: State, seen: Seen, change: Change, problem: str, *, works: int 
     direction: Literal["out", "in"] = "out" if change.to > change.before else "in"
     barred = change.to if works is None or direction == "in" else min(works + 1, change.to)
     strikes = 1 + max((q.strikes for q in state.quarantined if q.direction == direction), default=0)
-    bar_s = min(state.settings.quarantine_s * 2.0 ** (strikes - 1), MAX_QUARANTINE_S)
+    bar_s = min(QUARANTINE_S * 2.0 ** (strikes - 1), MAX_QUARANTINE_S)
     quarantine = Quarantine(
         scale_out=barred,
         since_s=seen.now,

@@ -8,7 +8,7 @@ The arrival rate is its mean over the last five minutes, so that a burst does no
 A *steady* stretch (lag in its band throughout, nothing changing) shows that this load is sustained: a lower
 bound of the capacity. In a *saturated* stretch there was more work than could be done from the first tick to
 the last, so throughput is the capacity, with the standard error of its ticks. A job whose hottest worker is
-below `busy_share` is not saturated but rate-limited or waiting. Nothing is measured during a failure, a
+below BUSY_SHARE is not saturated but rate-limited or waiting. Nothing is measured during a failure, a
 recovery or a change, nor before the job has settled; a day yields at most 86 400 / learn_every_s of each.
 """
 
@@ -23,7 +23,7 @@ from ..observation import Observation
 from ..optimise.question import sustained
 from ..quantities import Instruction, Interval, Learn, Measurement, Unknown
 from ..recovery import recovery_band_s
-from .state import Sample, Settings, State, Stretch
+from .state import STALE_AFTER_S, Sample, Settings, State, Stretch
 
 CLOCK_SKEW_S = 5.0  # two machines kept by NTP differ by far less (judgement)
 ARRIVAL_WINDOW_S = 300.0  # judgement
@@ -164,9 +164,9 @@ def lag_rises(state: State, seen: Seen) -> bool:
 
 def _unusable(state: State, observation: Observation, now: float) -> str:
     age = now - observation.at_s
-    if age > state.settings.stale_after_s:
+    if age > STALE_AFTER_S:
         return (
-            f"the newest observation is {age:.0f} s old (bound {state.settings.stale_after_s:.0f} s): "
+            f"the newest observation is {age:.0f} s old (bound {STALE_AFTER_S:.0f} s): "
             "check what reads the metrics"
         )
     if age < -CLOCK_SKEW_S:
@@ -222,6 +222,9 @@ def _check(observation: Observation) -> None:
 
 
 Sort = Literal["steady", "saturated"]
+BUSY_SHARE = 0.5  # a hottest worker below this is waiting for something else (judgement)
+STEADY_S = 600.0  # ten batches of 60 s at least (judgement)
+SATURATED_S = 180.0  # three intervals: the fewest that give a standard error
 MIN_TICKS = 3  # fewer give no standard error worth its name (judgement)
 
 
@@ -235,7 +238,7 @@ def learn(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
     if stretch is None or stretch.sort != sort or stretch.scale_out != seen.scale_out:
         stretch = Stretch(sort=sort, scale_out=seen.scale_out, since_s=previous.at_s, until_s=previous.at_s)
     stretch = _grown(stretch, seen)
-    needed_s = state.settings.steady_s if sort == "steady" else state.settings.saturated_s
+    needed_s = STEADY_S if sort == "steady" else SATURATED_S
     if stretch.until_s - stretch.since_s < needed_s or stretch.ticks < MIN_TICKS:
         return replace(state, stretch=stretch), ()
     if seen.now - state.learnt_at_s.get(sort, -math.inf) < state.settings.learn_every_s:
@@ -262,7 +265,7 @@ def _sort(state: State, seen: Seen) -> Sort | None:
         return None
     if seen.caught_up and _was_caught_up(previous, seen.band_s):
         return "steady" if o.throughput_rps > 0.0 else None
-    if seen.behind and not _was_caught_up(previous, seen.band_s) and _busy(state, seen):
+    if seen.behind and not _was_caught_up(previous, seen.band_s) and _busy(seen):
         return "saturated"
     return None
 
@@ -271,9 +274,9 @@ def _was_caught_up(previous: Sample, band_s: float) -> bool:
     return not isinstance(previous.lag_s, Unknown) and previous.lag_s <= band_s
 
 
-def _busy(state: State, seen: Seen) -> bool:
+def _busy(seen: Seen) -> bool:
     cpu = seen.observation.cpu
-    return isinstance(cpu, Unknown) or not cpu or max(cpu.values()) >= state.settings.busy_share
+    return isinstance(cpu, Unknown) or not cpu or max(cpu.values()) >= BUSY_SHARE
 
 
 def _grown(stretch: Stretch, seen: Seen) -> Stretch:

@@ -178,6 +178,9 @@ Path = Literal["live", "restart"]
 
 
 NO_MODELS = Models()
+STALE_AFTER_S = 120.0  # two intervals of observations: one may be lost (judgement)
+MISSING_FOR_S = 300.0  # as long as HPA looks back before it shrinks; a broker restart is over by then
+ALARM_EVERY_S = 1800.0  # Flink's scaling.event.interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +204,6 @@ class Settings:
     latency_bound_ms: float | None = None
     seed: int = 0
 
-    # When what was read is too old, or too little
-    stale_after_s: float = 120.0  # two intervals: one may be lost (judgement)
-    missing_for_s: float = (
-        300.0  # as long as HPA looks back before it shrinks; a broker restart is over by then
-    )
-
     # How much, how often
     max_step_out: int | None = None
     max_step_in: int | None = None
@@ -220,14 +217,8 @@ class Settings:
     # Failures
     trigger_s: float = 10.0
     """The trigger interval of the job, or its median batch: the lag of a healthy job moves by this much."""
-    commit_gap_s: float | None = None
-    """Longest healthy time between two commits; default the longer of 60 s and six triggers (judgement)."""
     max_lag_s: float | None = None
     """Lag, in seconds of input, that endangers the promise without any failure; default target/2."""
-    hold_s: float | None = None
-    """How long lag stays in its band before a recovery is over; default max(3 triggers, 15 s)."""
-    give_up_s: float | None = None
-    """A longer recovery is recorded as inf; default the longer of 3 targets and 900 s (judgement)."""
 
     # After a change
     effect_s: float = 30.0
@@ -235,17 +226,7 @@ class Settings:
     take_effect_s: float = (
         180.0  # Daedalus' grace; live executors register in 4-10 s, pods may wait for a node
     )
-    settle_s: float | None = None
-    """Until batches after a change show what its size can do; default a slow one and `recovered_after_s`."""
-    effective_share: float = 0.1  # of the expected gain: Flink's effectiveness threshold
-    quarantine_s: float = 1800.0  # doubled with every repetition, up to a day (judgement)
-
-    # What the live job teaches
-    busy_share: float = 0.5  # a hottest worker below this is waiting for something else (judgement)
-    steady_s: float = 600.0  # ten batches of 60 s at least (judgement)
-    saturated_s: float = 180.0  # three intervals: the fewest that give a standard error
     learn_every_s: float = 1800.0  # at most 48 measurements of each sort a day (judgement)
-    alarm_every_s: float = 1800.0  # Flink's scaling.event.interval
 
     def __post_init__(self) -> None:
         if not isinstance(self.promise, Promise):
@@ -267,9 +248,17 @@ class Settings:
         for kind in self.failure_kinds:
             if kind not in FAILURE_KINDS:
                 raise Misuse("failure_kinds", f"must be among {', '.join(FAILURE_KINDS)}, got {kind!r}")
-        for name in ("interval_s", "stale_after_s", "trigger_s", "take_effect_s", "steady_s", "saturated_s"):
+        for name in ("interval_s", "trigger_s", "take_effect_s"):
             arguments.number(name, getattr(self, name), above=0.0)
-        for name in _NOT_NEGATIVE:
+        for name in (
+            "cooldown_out_s",
+            "cooldown_in_s",
+            "scale_in_window_s",
+            "max_lag_s",
+            "effect_s",
+            "learn_every_s",
+            "latency_bound_ms",
+        ):
             if getattr(self, name) is not None:
                 arguments.number(name, getattr(self, name), at_least=0.0)
         for name in ("max_step_out", "max_step_in"):
@@ -289,7 +278,8 @@ class Settings:
 
     @property
     def longest_commit_gap_s(self) -> float:
-        return max(60.0, 6.0 * self.trigger_s) if self.commit_gap_s is None else self.commit_gap_s
+        """Longest healthy time between two commits (judgement)."""
+        return max(60.0, 6.0 * self.trigger_s)
 
     @property
     def lag_bound_s(self) -> float:
@@ -297,41 +287,31 @@ class Settings:
 
     @property
     def recovered_after_s(self) -> float:
-        return max(HOLD_BATCHES * self.trigger_s, HOLD_S) if self.hold_s is None else self.hold_s
+        """How long lag stays in its band before a recovery is over."""
+        return max(HOLD_BATCHES * self.trigger_s, HOLD_S)
 
     @property
     def settled_after_s(self) -> float:
-        # The first batch after growing ran at a quarter of its speed for 10 s (measured).
-        return 10.0 + self.recovered_after_s if self.settle_s is None else self.settle_s
+        """Until batches after a change show what its size can do.
+
+        The first batch after growing ran at a quarter of its speed for 10 s (measured).
+        """
+        return 10.0 + self.recovered_after_s
 
     @property
     def longest_recovery_s(self) -> float:
-        return max(3.0 * self.promise.target_s, 900.0) if self.give_up_s is None else self.give_up_s
+        """A longer recovery is recorded as inf (judgement)."""
+        return max(3.0 * self.promise.target_s, 900.0)
 
     @property
     def longest_gap_s(self) -> float:
         """Ticks further apart than this do not belong to one stretch."""
-        return max(3.0 * self.interval_s, self.stale_after_s)
+        return max(3.0 * self.interval_s, STALE_AFTER_S)
 
-
-_NOT_NEGATIVE = (
-    "missing_for_s",
-    "cooldown_out_s",
-    "cooldown_in_s",
-    "scale_in_window_s",
-    "commit_gap_s",
-    "max_lag_s",
-    "hold_s",
-    "give_up_s",
-    "settle_s",
-    "effect_s",
-    "effective_share",
-    "quarantine_s",
-    "busy_share",
-    "learn_every_s",
-    "alarm_every_s",
-    "latency_bound_ms",
-)
+    @property
+    def missing_after_s(self) -> float:
+        """Metrics that cannot be read for longer are worth an alarm."""
+        return max(MISSING_FOR_S, self.interval_s)
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,10 @@ from .changes import ROLLED_BACK, change_to, is_quarantined, patience_s, verify
 from .evidence import ARRIVAL_WINDOW_S, Seen, capacity_mid, collect, lag_rises, learn, remember
 from .recovering import elapsed_s, follow, notice_failure, short_of_executors
 from .state import (
+    ALARM_EVERY_S,
     NOT_APPLIED,
     NOT_VERIFIED,
+    STALE_AFTER_S,
     Change,
     Decision,
     ForeignEdit,
@@ -84,7 +86,7 @@ def step(state: State, observation: Observation, now: float) -> tuple[State, lis
     now = arguments.number("now", now)
     back_s = state.stepped_at_s - now
     clock: tuple[Instruction, ...] = ()
-    if back_s > state.settings.stale_after_s:
+    if back_s > STALE_AFTER_S:
         state = with_clock_put_back(state, now)
         clock = (
             Alarm(f"the clock was put back by {back_s:.0f} s: what was seen by the wrong one is forgotten"),
@@ -141,7 +143,7 @@ def unobserved(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]
         return replace(state, missing_since_s=math.inf), ()
     since_s = min(state.missing_since_s, seen.now)
     state, blind_s = replace(state, missing_since_s=since_s), seen.now - since_s
-    if blind_s < max(state.settings.missing_for_s, state.settings.interval_s):
+    if blind_s < state.settings.missing_after_s:
         return state, ()
     why = next(iter(seen.missing), seen.unusable)
     return state, (Alarm(f"the job cannot be observed for {blind_s:.0f} s: its size is held, {why}"),)
@@ -380,7 +382,7 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Inst
         undecided = Hold(
             f"{executors(current)} held, no decision: {decision.scale_out.reason}",
             ends="what is missing for a decision",
-            patience_s=max(settings.missing_for_s, settings.interval_s),
+            patience_s=settings.missing_after_s,
         )
         return state, undecided, worries
     least = decision.scale_out if isinstance(kept.smallest, Unknown) else kept.smallest
@@ -411,8 +413,7 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Inst
 def _not_again(state: State, seen: Seen, facts: tuple[Instruction, ...]) -> tuple[State, list[Instruction]]:
     """The facts without alarms that were raised a short while ago."""
     kept: list[Instruction] = []
-    every_s = state.settings.alarm_every_s
-    raised = {key: at_s for key, at_s in state.alarmed_at_s.items() if seen.now - at_s < every_s}
+    raised = {key: at_s for key, at_s in state.alarmed_at_s.items() if seen.now - at_s < ALARM_EVERY_S}
     for fact in facts:
         if isinstance(fact, Alarm):
             key = fact.reason.split(":")[0].translate(NO_DIGITS)  # the same trouble with other numbers
@@ -576,7 +577,7 @@ def _why_not_in(state: State, seen: Seen) -> Hold | None:
         return Hold(f"catching up ({behind}): no scale-in", ends="a lag in its band", patience_s=late_s)
     if seen.committing is not True and o.lag_records != 0:
         silent = "no scale-in, the job cannot be seen to work: neither commits nor throughput"
-        patience_s = math.inf if seen.idle else max(settings.missing_for_s, settings.interval_s)
+        patience_s = math.inf if seen.idle else settings.missing_after_s
         return Hold(silent, ends="a commit", patience_s=patience_s)
     if not isinstance(o.executors_alive, Unknown) and o.executors_alive < seen.scale_out:
         alive = f"only {o.executors_alive} of {executors(seen.scale_out, 'are')} alive"

@@ -18,7 +18,7 @@ from models import control
 from models.capacity import OnlineCapacity
 from models.capacity.online import LiveCapacity, said_live
 from models.control import Directives, Settings, State, lost_our_size
-from models.control.state import Incident, Models, PredictsCapacity
+from models.control.state import ALARM_EVERY_S, Incident, Models, PredictsCapacity
 from models.control.step import BROKEN, NO_DIGITS
 from models.errors import NotReady
 from models.observation import Observation
@@ -190,9 +190,9 @@ def _not_learnt(
 
 
 def _not_again(problems: Sequence[str], tick: Tick) -> tuple[list[str], dict[str, float]]:
-    """Those that were not raised within `alarm_every_s`, and when each was raised last."""
-    every_s, now_s = tick.settings.alarm_every_s, tick.now_s
-    raised = {key: at_s for key, at_s in tick.memory.alarmed_at_s.items() if now_s - at_s < every_s}
+    """Those that were not raised within ALARM_EVERY_S, and when each was raised last."""
+    now_s = tick.now_s
+    raised = {key: at_s for key, at_s in tick.memory.alarmed_at_s.items() if now_s - at_s < ALARM_EVERY_S}
     new = []
     for problem in problems:
         key = problem.split(":")[0].translate(NO_DIGITS)
