@@ -526,8 +526,7 @@ class CapacityModel:
         low, mid, high = found.log_mean - half, found.log_mean, found.log_mean + half
         low, high = _bent_between(np.log(slots), low, high, np.log(evidence.sizes))
         if bool((np.maximum.accumulate(low) <= np.minimum.accumulate(high[::-1])[::-1]).all()):
-            low, high = _held_rising(np.log(slots), low, high, np.log(evidence.sizes))
-            mid = np.clip(np.maximum.accumulate(mid), low, high)
+            low, mid, high = _held_rising(np.log(slots), low, mid, high, np.log(evidence.sizes))
         return np.log(slots), low, mid, high
 
     @property
@@ -616,15 +615,33 @@ class CapacityModel:
         )
 
 
-def _held_rising(x: Array, low: Array, high: Array, measured: Array) -> tuple[Array, Array]:
+def _held_rising(
+    x: Array, low: Array, mid: Array, high: Array, measured: Array
+) -> tuple[Array, Array, Array]:
     """An interval that never falls. At measured sizes it is widened for that, as of several ends on a level
-    stretch the extreme one is off by chance; between them it keeps within its neighbours."""
+    stretch the extreme one is off by chance; there the middle lies halfway between the largest so far and the
+    smallest to come. Between measured sizes all three keep within their neighbours."""
     at = np.searchsorted(x, measured - 1e-9)
-    lows, highs = np.minimum.accumulate(low[at][::-1])[::-1], np.maximum.accumulate(high[at])
     left = np.searchsorted(measured, x + 1e-9) - 1
     right = np.searchsorted(measured, x - 1e-9)
-    low, high = np.clip(low, lows[left], lows[right]), np.clip(high, highs[left], highs[right])
-    return np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+
+    def within(values: Array, ends: Array) -> Array:
+        return np.clip(values, ends[left], ends[right])
+
+    mids = 0.5 * (_raised(mid[at]) + _lowered(mid[at]))
+    low = _lowered(within(low, _lowered(low[at])))
+    high = _raised(within(high, _raised(high[at])))
+    return low, np.clip(_raised(within(mid, mids)), low, high), high
+
+
+def _raised(values: Array) -> Array:
+    """Each raised to the largest so far."""
+    return np.asarray(np.maximum.accumulate(values))
+
+
+def _lowered(values: Array) -> Array:
+    """Each lowered to the smallest to come."""
+    return np.asarray(np.minimum.accumulate(values[::-1])[::-1])
 
 
 def _bent_between(x: Array, low: Array, high: Array, measured: Array) -> tuple[Array, Array]:

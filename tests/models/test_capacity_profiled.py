@@ -112,6 +112,16 @@ def test_beyond_a_ceiling_nothing_is_said():
     assert "probe at or near 32" in model.predict(32).reason
 
 
+@pytest.mark.fast
+def test_on_a_curve_of_no_form_a_measured_size_keeps_its_own_rate():
+    """24 tasks in waves that nobody declared: the curve between sizes lifted those on a level stretch by 3 %."""
+    sizes = (3, 6, 9, 12, 15, 18, 21, 24)
+    waves = {s: 24_000.0 / math.ceil(24 / s) for s in sizes}
+    model = CapacityModel.fit([saturated(s, share * waves[s]) for s in sizes for share in (0.99, 1.01)])
+    assert not model.fits
+    assert [model.predict(s).mid for s in sizes] == pytest.approx(list(waves.values()), rel=0.01)
+
+
 # --- forms --------------------------------------------------------------------------------------------------
 
 
