@@ -41,8 +41,10 @@ the curve without a form answers (`smooth`), between the measured sizes only, an
 that rises no faster than the slots. Without repeats it may also be a probe that is off: the interval then
 spans both. It does so too where no form passes at 20 %, and without repeats in any case. The curve is held
 rising, unless the measurements fall by more than their errors. Where a form passes and misses a size all the
-same, the interval of that size's own mean is taken in. Beyond the largest size nothing is said once the
-measurements no longer rise there, and what forms say that do not pass at 20 % begins at what was measured.
+same, the interval of that size's own mean is taken in. Two or three sizes hardly show the noise around a form:
+there the curve without a form answers at them, and the forms between and beyond. Beyond the largest size
+nothing is said once the measurements no longer rise there, and what forms say that do not pass at 20 % begins
+at what was measured.
 
 Outside the measured sizes the answer is Unknown where plausible forms differ by more than a factor of two.
 """
@@ -449,6 +451,7 @@ class CapacityModel:
         low, high = logs[:, 0].min(axis=0), logs[:, 2].max(axis=0)
         if self.fits:
             low, high = self._no_narrower_than_the_data(slots, low, high)
+        few = len(self.candidates) > 1 and count < LEAST_SIZES
         if not self.fits or self._doubted:
             by_curve = np.array([np.interp(np.log(slots), self._curve[0], row) for row in self._curve[1:]])
             if not self.fits:
@@ -463,6 +466,8 @@ class CapacityModel:
         if self._open_above:  # it may have reached its ceiling
             level = float(self._evidence.log_rates[-1]) - float(self._own_half[-1])
             low = np.where(slots > self._evidence.sizes[-1], np.minimum(low, level), low)
+        if few and self.fits:
+            low, mid, high = self._through_the_curve(slots, low, mid, high)
         answers: list[Interval | Unknown] = []
         for i, x in enumerate(slots):
             refused = self._refused(counted, float(x), logs[:, 1, i], float(high[i] - low[i]))
@@ -522,7 +527,10 @@ class CapacityModel:
                 seen.append(Seen(x, m.throughput_rps, m.sustained, relative_error=max(error, grown)))
         seen.sort(key=lambda one: (one.scale_out, one.sustained, one.rps, one.relative_error))
         found = fit_curve(slots.tolist(), seen, noise=noise, drift=0.0)
-        half = quantile_95(repeats_of(evidence)) * found.log_deviation
+        quantile = quantile_95(repeats_of(evidence))
+        if len(evidence.sizes) < LEAST_SIZES and pure_variance(evidence) <= NOISE**2:
+            quantile = quantile_95(math.inf)  # a few repeats that agree take nothing from what was assumed
+        half = quantile * found.log_deviation
         low, mid, high = found.log_mean - half, found.log_mean, found.log_mean + half
         low, high = _bent_between(np.log(slots), low, high, np.log(evidence.sizes))
         if bool((np.maximum.accumulate(low) <= np.minimum.accumulate(high[::-1])[::-1]).all()):
@@ -549,6 +557,17 @@ class CapacityModel:
         for x, y, half in zip(evidence.sizes[above], evidence.log_rates[above], own[above], strict=True):
             high = np.where(slots >= x, np.maximum(high, y + half), high)
         return low, high
+
+    def _through_the_curve(self, slots: Array, *rows: Array) -> tuple[Array, ...]:
+        """Low, mid and high of the forms, held to those of the curve without a form at the measured sizes.
+
+        So few sizes show the noise around a form hardly, or not at all.
+        """
+        measured, (at, *curve) = self._evidence.sizes, self._curve
+        left = np.searchsorted(measured, slots, side="right")
+        right = np.searchsorted(measured, slots, side="left") + 1
+        ends = [np.concatenate([[-np.inf], np.interp(np.log(measured), at, c), [np.inf]]) for c in curve]
+        return tuple(np.clip(row, end[left], end[right]) for row, end in zip(rows, ends, strict=True))
 
     def _bound(self, slots: float, otherwise: Unknown) -> Interval | Unknown:
         """The highest rate that was sustained with so many slots or fewer, unless fewer can do more."""

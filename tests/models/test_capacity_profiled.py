@@ -122,6 +122,15 @@ def test_on_a_curve_of_no_form_a_measured_size_keeps_its_own_rate():
     assert [model.predict(s).mid for s in sizes] == pytest.approx(list(waves.values()), rel=0.01)
 
 
+@pytest.mark.fast
+def test_three_measured_sizes_are_known_as_well_as_each_was_measured():
+    """They were anything within a factor of 1.5, though each probe is known to a few percent."""
+    model = CapacityModel.fit([saturated(1, 720.0), saturated(2, 1300.0), saturated(4, 2200.0)])
+    for size, rate in ((1, 720.0), (2, 1300.0), (4, 2200.0)):
+        assert model.predict(size).mid == pytest.approx(rate, rel=0.02)
+        assert model.predict(size).high / model.predict(size).low < 1.15
+
+
 # --- forms --------------------------------------------------------------------------------------------------
 
 
