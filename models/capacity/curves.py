@@ -18,8 +18,9 @@ a run that kept up is a lower bound of it. Noise is proportional to the rate, so
 
 With a stated standard error e_i, w_i = (σ₀ r_i/e_i)² takes the place of the duration.
 
-Noise may grow with the size, as x^γ: then w_i is divided by (x_j/x̄)^2γ, x̄ the geometric mean. γ is the mean
-of its posterior, given how the runs of each size scatter, Q_j with n_j − 1 degrees of freedom:
+Noise may grow with the size, as x^γ: then w_i is divided by the mean of (x_j/x̄)^2γ over what γ may be, x̄ the
+geometric mean of the sizes. So a γ that is not well known makes both ends count for less. It follows from how
+the runs of each size scatter, Q_j with n_j − 1 degrees of freedom, where these are enough to show it:
 
     log p(γ) = −½ N log Σ Q_j x_j^(−2γ) − γ Σ (n_j − 1) log x_j − ½ (γ/GROWTH)²,     N = Σ (n_j − 1)
 
@@ -111,6 +112,23 @@ _SMALLEST_ERROR = 0.005  # relative; judgement: a capacity drifts by more than t
 
 
 @dataclass(frozen=True)
+class Growth:
+    """How fast the noise may grow with the size: exponents γ, how likely each is, and x̄."""
+
+    exponents: Array
+    shares: Array
+    centre: float
+
+    def variance(self, slots: float) -> float:
+        """Of one run, over that of a run at x̄."""
+        return float(self.shares @ (slots / self.centre) ** (2.0 * self.exponents))
+
+
+STEADY = Growth(np.zeros(1), np.ones(1), 1.0)
+"""Noise that does not grow."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Saturated runs merged by size, in logs, and bounds from below."""
 
@@ -126,7 +144,7 @@ class Evidence:
     bound_weights: Array
     scale_outs: tuple[int, ...]  # with a saturated run, ascending
     bounded: tuple[tuple[int, float], ...]  # (scale-out, highest sustained rate) with no saturated run
-    growth: float  # γ
+    growth: Growth
 
     @property
     def span(self) -> float:
@@ -177,12 +195,8 @@ def gather(given: tuple[Measurement, ...], *, tasks: int | None = None) -> Evide
         if slots not in bounds or bound > bounds[slots][0]:
             bounds[slots] = (bound, weight)
     sizes = sorted(estimates)
-    growth = 0.0 if errors_known else _growth(estimates)
-    if growth:
-        centre = math.fsum(map(math.log, sizes)) / len(sizes)
-        for x, runs in estimates.items():
-            share = math.exp(-2.0 * growth * (math.log(x) - centre))
-            estimates[x] = [(y, w * share) for y, w in runs]
+    growth = STEADY if errors_known else _growth(estimates)
+    estimates = {x: [(y, w / growth.variance(x)) for y, w in runs] for x, runs in estimates.items()}
     totals = [math.fsum(w for _, w in estimates[x]) for x in sizes]
     means = [
         math.fsum(w * y for y, w in sorted(estimates[x])) / total
@@ -209,10 +223,11 @@ def gather(given: tuple[Measurement, ...], *, tasks: int | None = None) -> Evide
     )
 
 
+FEWEST_TO_GROW = 8.0  # degrees of freedom; judgement: of fewer the most even sizes look precise by chance
 GROWTH = 0.5  # judgement: noise that grows with the square root of the size is nothing unusual
 
 
-def _growth(estimates: Mapping[float, list[tuple[float, float]]]) -> float:
+def _growth(estimates: Mapping[float, list[tuple[float, float]]]) -> Growth:
     """How fast the noise grows with the size, as far as repeated runs show it."""
     logs, degrees, scatter = [], [], []
     for x, runs in sorted(estimates.items()):
@@ -222,13 +237,13 @@ def _growth(estimates: Mapping[float, list[tuple[float, float]]]) -> float:
             logs.append(math.log(x))
             degrees.append(len(runs) - 1.0)
             scatter.append(math.fsum(w * (y - mean) ** 2 for y, w in sorted(runs)) + _LEAST_NOISE**2)
-    if len(logs) < 2:
-        return 0.0
+    if len(logs) < 2 or sum(degrees) < FEWEST_TO_GROW:
+        return STEADY
     x, n, q = np.array(logs) - np.mean(logs), np.array(degrees), np.array(scatter)
     gamma = np.linspace(-1.0, 1.5, 51)
     log_p = -0.5 * n.sum() * np.log(np.exp(-2.0 * np.outer(gamma, x)) @ q) - gamma * float(n @ x)
     p = np.exp((log_p := log_p - 0.5 * (gamma / GROWTH) ** 2) - log_p.max())
-    return float(gamma @ p / p.sum())
+    return Growth(gamma, p / p.sum(), math.exp(math.fsum(map(math.log, sorted(estimates))) / len(estimates)))
 
 
 def checked(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:

@@ -39,12 +39,12 @@ either one is named or several are kept:
 at 5 %, and without any repeat with s = σ₀. Where none does, as at a ceiling of a sink or on a falling curve,
 the curve without a form answers (`smooth`), between the measured sizes only, and opened there to any curve
 that rises no faster than the slots. Without repeats it may also be a probe that is off: the interval then
-spans both. It does so too where no form passes at 20 %, and without repeats in any case. The curve is held
-rising, unless the measurements fall by more than their errors. Where a form passes and misses a size all the
-same, the interval of that size's own mean is taken in. Two or three sizes hardly show the noise around a form:
-there the curve without a form answers at them, and the forms between and beyond. Beyond the largest size
-nothing is said once the measurements no longer rise there, and what forms say that do not pass at 20 % begins
-at what was measured.
+spans both. It does so too where no form passes at 20 %, where only forms pass that have a single degree of
+freedom, and without repeats in any case. The curve is held rising, unless the measurements fall by more than
+their errors. Where a form passes and misses a size all the same, the interval of that size's own mean is
+taken in. Two or three sizes hardly show the noise around a form: there the curve without a form answers at
+them, and the forms between and beyond. Beyond the largest size nothing is said once the measurements no longer
+rise there, and what forms say that do not pass at 20 % begins at what was measured.
 
 Outside the measured sizes the answer is Unknown where plausible forms differ by more than a factor of two.
 """
@@ -68,6 +68,7 @@ from .curves import (
     FORMS,
     NOISE,
     PARAMETERS,
+    STEADY,
     Curve,
     Evidence,
     Noise,
@@ -194,9 +195,9 @@ A share of the interval's width instead would name a form just when its errors h
 _SURELY_APART = 0.05  # more than SAME and twice the coarseness of `Folds.ahead`
 
 
-REPEATS = 4.0
+REPEATS = 2.0
 """Runs' worth of NOISE in the estimate of the noise that a misfit is compared with, once there are repeats.
-Judgement: as many as it takes to tell 3 % from 6 %."""
+Judgement: few of them overrule it."""
 REFUSED, DOUBTED = 1.645, 0.842
 """Quantiles of the normal distribution for 5 % and 20 %: of residuals so large by chance, at which a form is
 refused, and not believed alone. Judgement."""
@@ -215,7 +216,7 @@ def fits(misfit: float, evidence: Evidence, *, parameters: int, z: float = REFUS
 
 def has_repeats(evidence: Evidence) -> bool:
     """Whether the noise is known, by repeated runs or as it is given."""
-    return evidence.errors_known or float(evidence.runs.max()) > 1.0
+    return evidence.errors_known or bool((evidence.runs > 1).any())
 
 
 def repeats_of(evidence: Evidence) -> float:
@@ -258,7 +259,9 @@ def choose(forms: tuple[str, ...], evidence: Evidence) -> Choice:
         equal = dict.fromkeys(speaking, 1.0 / len(speaking))
         choice = Choice(UNDETERMINED, scores, equal, speaking, _shared(equal, scores))
     believed = any(
-        fits(scores[f].misfit, evidence, parameters=PARAMETERS[f], z=DOUBTED) for f in choice.spanned
+        fits(scores[f].misfit, evidence, parameters=PARAMETERS[f], z=DOUBTED)
+        for f in choice.spanned
+        if len(evidence.sizes) < LEAST_SIZES or len(evidence.sizes) - PARAMETERS[f] > 1
     )
     alone = believed and (has_repeats(evidence) or len(evidence.sizes) < LEAST_SIZES)
     return replace(choice, doubted=len(forms) > 1 and not alone, open_above=len(forms) > 1 and not believed)
@@ -516,17 +519,7 @@ class CapacityModel:
         evidence = self._evidence
         ends = float(evidence.sizes[0]), float(evidence.sizes[-1])
         slots = np.unique(np.concatenate([np.geomspace(*ends, _GRID), evidence.sizes]).clip(*ends))
-        noise = math.sqrt(pure_variance(evidence))
-        centre = math.exp(float(np.mean(np.log(evidence.sizes))))
-        seen = []
-        for m in self.measurements:
-            if m.throughput_rps > 0.0:
-                x = effective_slots(m.scale_out, self.tasks)
-                error = (m.standard_error_rps or 0.0) / m.throughput_rps
-                grown = noise * (x / centre) ** evidence.growth if evidence.growth else 0.0
-                seen.append(Seen(x, m.throughput_rps, m.sustained, relative_error=max(error, grown)))
-        seen.sort(key=lambda one: (one.scale_out, one.sustained, one.rps, one.relative_error))
-        found = fit_curve(slots.tolist(), seen, noise=noise, drift=0.0)
+        found = fit_curve(slots.tolist(), self._seen, noise=math.sqrt(pure_variance(evidence)), drift=0.0)
         quantile = quantile_95(repeats_of(evidence))
         if len(evidence.sizes) < LEAST_SIZES and pure_variance(evidence) <= NOISE**2:
             quantile = quantile_95(math.inf)  # a few repeats that agree take nothing from what was assumed
@@ -536,6 +529,19 @@ class CapacityModel:
         if bool((np.maximum.accumulate(low) <= np.minimum.accumulate(high[::-1])[::-1]).all()):
             low, mid, high = _held_rising(np.log(slots), low, mid, high, np.log(evidence.sizes))
         return np.log(slots), low, mid, high
+
+    @cached_property
+    def _seen(self) -> list[Seen]:
+        """The measurements as the curve without a form takes them, in an order of their own."""
+        variance, growth = pure_variance(self._evidence), self._evidence.growth
+        seen = []
+        for m in self.measurements:
+            if m.throughput_rps > 0.0:
+                x = effective_slots(m.scale_out, self.tasks)
+                error = (m.standard_error_rps or 0.0) / m.throughput_rps
+                grown = 0.0 if growth is STEADY else math.sqrt(variance * growth.variance(x))
+                seen.append(Seen(x, m.throughput_rps, m.sustained, relative_error=max(error, grown)))
+        return sorted(seen, key=lambda one: (one.scale_out, one.sustained, one.rps, one.relative_error))
 
     @property
     def _own_half(self) -> Array:
