@@ -43,8 +43,8 @@ spans both. It does so too where no form passes at 20 %, where only forms pass t
 freedom, and without repeats in any case. The curve is held rising, unless the measurements fall by more than
 their errors. Where a form passes and misses a size all the same, the interval of that size's own mean is
 taken in. Two or three sizes hardly show the noise around a form: there the curve without a form answers at
-them, and the forms between and beyond. Beyond the largest size nothing is said once the measurements no longer
-rise there, and what forms say that do not pass at 20 % begins at what was measured.
+them, and the forms between and beyond. Beyond the largest size nothing is said once the measurements no
+longer rise there, and what forms say that do not pass at 20 % begins at what was measured.
 
 Outside the measured sizes the answer is Unknown where plausible forms differ by more than a factor of two.
 """
@@ -81,7 +81,7 @@ from .curves import (
     log_gain,
     noise_of,
 )
-from .smooth import Seen, fit_curve
+from .smooth import Expected, Seen, fit_curve
 
 _STEP = 0.01  # between shapes, in log gain: a third of NOISE
 _SHARES = 13  # of φ, usl only
@@ -439,6 +439,21 @@ class CapacityModel:
             self._answers.update(zip(new, found, strict=True))
         return tuple(s if isinstance(s, Unknown) else self._answers[wanted[s]] for s in given)
 
+    def expected(
+        self, scale_outs: Sequence[int], *, guess: Mapping[int, float] | None = None
+    ) -> dict[int, Expected]:
+        """What a search may expect of these scale-outs, and what one more probe at each would settle.
+
+        By the curve without a form, which has an idea of every size, however far from what was measured.
+        `guess`: scale-out -> rate, where there is an idea before anything is measured.
+        """
+        slots = [effective_slots(s, self.tasks) for s in scale_outs]
+        guessed = {effective_slots(s, self.tasks): rate for s, rate in (guess or {}).items()}
+        noise = math.sqrt(pure_variance(self._evidence))
+        found = fit_curve(slots, self._seen, noise=noise, guess=guessed)
+        columns = (found.log_mean.tolist(), found.log_deviation.tolist(), found.gain.tolist())
+        return {s: Expected(*values) for s, *values in zip(scale_outs, *columns, strict=True)}
+
     def _answered(self, slots: Array) -> list[Interval | Unknown]:
         count = len(self._evidence.sizes)
         if count == 0:
@@ -469,11 +484,12 @@ class CapacityModel:
         if self._open_above:  # it may have reached its ceiling
             level = float(self._evidence.log_rates[-1]) - float(self._own_half[-1])
             low = np.where(slots > self._evidence.sizes[-1], np.minimum(low, level), low)
+        width = high - low
         if few and self.fits:
             low, mid, high = self._through_the_curve(slots, low, mid, high)
         answers: list[Interval | Unknown] = []
         for i, x in enumerate(slots):
-            refused = self._refused(counted, float(x), logs[:, 1, i], float(high[i] - low[i]))
+            refused = self._refused(counted, float(x), logs[:, 1, i], float(width[i]))
             answers.append(_interval(low[i], mid[i], high[i]) if refused is None else refused)
         return answers
 
@@ -519,7 +535,7 @@ class CapacityModel:
         evidence = self._evidence
         ends = float(evidence.sizes[0]), float(evidence.sizes[-1])
         slots = np.unique(np.concatenate([np.geomspace(*ends, _GRID), evidence.sizes]).clip(*ends))
-        found = fit_curve(slots.tolist(), self._seen, noise=math.sqrt(pure_variance(evidence)), drift=0.0)
+        found = fit_curve(slots.tolist(), self._seen, noise=math.sqrt(pure_variance(evidence)))
         quantile = quantile_95(repeats_of(evidence))
         if len(evidence.sizes) < LEAST_SIZES and pure_variance(evidence) <= NOISE**2:
             quantile = quantile_95(math.inf)  # a few repeats that agree take nothing from what was assumed
@@ -541,7 +557,7 @@ class CapacityModel:
                 error = (m.standard_error_rps or 0.0) / m.throughput_rps
                 grown = 0.0 if growth is STEADY else math.sqrt(variance * growth.variance(x))
                 seen.append(Seen(x, m.throughput_rps, m.sustained, relative_error=max(error, grown)))
-        return sorted(seen, key=lambda one: (one.scale_out, one.sustained, one.rps, one.relative_error))
+        return sorted(seen, key=lambda one: (one.slots, one.sustained, one.rps, one.relative_error))
 
     @property
     def _own_half(self) -> Array:

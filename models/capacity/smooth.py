@@ -1,4 +1,4 @@
-"""Capacity curve without an assumed form, for the search and for measurements that fit none of the forms.
+"""Capacity curve without an assumed form: where none of the forms fits, and for the search's next probe.
 
 One Gaussian process over log T, so that a probe at one scale-out says something about the others, and as much
 as the data allow: with x = log(effective slots), so that
@@ -8,7 +8,6 @@ scale-outs that keep as many slots busy are one,
     g smooth (squared exponential, amplitude a), h rough (independent per number of slots, deviation t)
     a saturated probe:  log throughput = log T(s) + noise,   deviation n
     a sustained probe:  its rate is a lower bound,           P = logistic(1.702 (log T - log rate) / n)
-    an earlier result:  both, plus a shift common to all earlier results and one of its own, for drift
 
 g bends the line into sqrt, log and contention curves; h carries what is in no family, such as a staircase
 that was not declared. a, t and n are not chosen but averaged over a grid by how well they explain the results
@@ -20,14 +19,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arguments import Array
 from ..quantities import Interval
-from .curves import effective_slots
 
 LEVEL_DEVIATION = 10.0  # of b0 without a guess: any unit of work, any cluster
 GUESSED_LEVEL_DEVIATION = 0.4  # with one: a single-slot run is right within a factor of two; judgement
@@ -54,55 +53,56 @@ NEWTON_STEPS, HALVINGS = 25, 6
 class Seen:
     """One result as the curve sees it."""
 
-    scale_out: float
+    slots: float
     rps: float
     sustained: bool
-    earlier: bool = False
     relative_error: float = 0.0
 
 
 @dataclass(frozen=True)
 class SmoothCurve:
-    """Log capacity at each scale-out: mean, deviation, and what one more probe anywhere would settle."""
+    """Log capacity at each number of slots: mean, deviation, and what one more probe there would settle."""
 
-    scale_outs: tuple[float, ...]
     log_mean: Array
     log_deviation: Array
     gain: Array
-    """For each scale-out, by how much one more probe there lowers the summed variance of log T."""
-    quantile: float = QUANTILE
-    """Of a 90 % interval: larger where the noise itself is known from few results."""
+    """By how much one more probe there lowers the summed variance of log T."""
 
-    def interval(self, scale_out: float) -> Interval:
-        i = self.scale_outs.index(scale_out)
-        spread = min(self.quantile * float(self.log_deviation[i]), 300.0)
-        mid = float(np.clip(self.log_mean[i], -300.0, 300.0))
+
+@dataclass(frozen=True)
+class Expected:
+    """What the search expects of one scale-out."""
+
+    log_mean: float
+    log_deviation: float
+    gain: float
+    """By how much one more probe here lowers the summed variance of log T over all scale-outs."""
+
+    @property
+    def mid_rps(self) -> float:
+        """The most likely capacity."""
+        return math.exp(self.log_mean)
+
+    @property
+    def interval(self) -> Interval:
+        spread = min(QUANTILE * self.log_deviation, 300.0)
+        mid = min(max(self.log_mean, -300.0), 300.0)
         return Interval(math.exp(mid - spread), math.exp(mid), math.exp(mid + spread), CONFIDENCE)
 
 
 def fit_curve(
-    scale_outs: Iterable[float],
-    seen: Iterable[Seen],
-    *,
-    noise: float,
-    drift: float,
-    tasks: int | None = None,
-    guess: Mapping[int, float] | None = None,
+    wanted: Sequence[float], seen: Sequence[Seen], *, noise: float, guess: Mapping[float, float] | None = None
 ) -> SmoothCurve:
-    """The capacity at each of these scale-outs, as far as the results show it."""
-    wanted = tuple(scale_outs)
-    seen = tuple(seen)
-    slots = np.array([effective_slots(s, tasks) for s in wanted])
-    # A coordinate is log T now, or what an earlier session would have called it.
-    coordinates = sorted({(effective_slots(o.scale_out, tasks), o.earlier) for o in seen})
-    at = {c: i for i, c in enumerate(coordinates)}
-    known = np.array([s for s, _ in coordinates])
-    earlier = np.array([e for _, e in coordinates], dtype=bool)
+    """The capacity with each of these numbers of slots, as far as the results show it.
+
+    `guess`: slots -> rate, where there is an idea before anything is measured.
+    """
+    slots = np.array(wanted)
+    known = np.array(sorted({o.slots for o in seen}))
     centre = float(np.log(slots).mean())
     x, x_known = np.log(slots) - centre, np.log(known) - centre
     if guess:
-        guessed = {effective_slots(s, tasks): rate for s, rate in guess.items()}
-        prior, prior_known = _guessed(slots, guessed), _guessed(known, guessed)
+        prior, prior_known = _guessed(slots, guess), _guessed(known, guess)
         level, slope_deviation = GUESSED_LEVEL_DEVIATION, GUESSED_SLOPE_DEVIATION
     else:
         start = float(np.mean([math.log(o.rps) for o in seen])) if seen else 0.0
@@ -117,16 +117,15 @@ def fit_curve(
         line = level**2 + slope_deviation**2 * np.outer(a, b)
         return np.asarray(line + bend**2 * smooth + rough**2 * same)
 
-    shift = 0.5 * drift**2 * (np.outer(earlier, earlier) + np.diag(earlier))
-    inside = covariance(x_known, x_known) + shift
+    inside = covariance(x_known, x_known)
     deviation = noise * multiple[:, 0, 0]
     log_weight = -0.5 * (np.log(multiple[:, 0, 0]) / NOISE_DEVIATION) ** 2
 
-    where = np.array([at[effective_slots(o.scale_out, tasks), o.earlier] for o in seen], dtype=int)
+    where: NDArray[np.intp] = np.searchsorted(known, [o.slots for o in seen])
     y = np.log([o.rps for o in seen])
     bounds = np.array([o.sustained for o in seen], dtype=bool)
     errors = np.maximum(deviation[:, None], np.array([o.relative_error for o in seen]))
-    spread = np.eye(len(coordinates))[where] if seen else np.zeros((0, len(coordinates)))
+    spread = np.eye(len(known))[where]
     weights, root, inner, evidence = _laplace(prior_known, inside, y, bounds, errors, where, spread)
     weight = np.exp(log_weight + evidence - np.max(log_weight + evidence))
     weight = weight / weight.sum()
@@ -140,7 +139,7 @@ def fit_curve(
     middle = weight @ mean
     total = weight @ (variance + (mean - middle) ** 2)
     settles = (posterior**2).sum(axis=1) / (variance + deviation[:, None] ** 2)
-    return SmoothCurve(wanted, middle, np.sqrt(total), weight @ settles)
+    return SmoothCurve(middle, np.sqrt(total), weight @ settles)
 
 
 def _guessed(slots: Array, guess: Mapping[float, float]) -> Array:
@@ -152,7 +151,13 @@ def _guessed(slots: Array, guess: Mapping[float, float]) -> Array:
 
 
 def _laplace(
-    prior: Array, covariance: Array, y: Array, bounds: Array, errors: Array, where: Array, spread: Array
+    prior: Array,
+    covariance: Array,
+    y: Array,
+    bounds: Array,
+    errors: Array,
+    where: NDArray[np.intp],
+    spread: Array,
 ) -> tuple[Array, Array, Array, Array]:
     """Weights a = K⁻¹ (mode - prior), W½, B = I + W½ K W½ and log evidence, for the whole grid at once.
 

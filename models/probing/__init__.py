@@ -1,10 +1,10 @@
 """The search for what a job sustains at each scale-out.
 
-`start`, `ask`, `tell` are the search; `judge` turns what was seen into a verdict; `estimates`, `measurements`
-and `progress` are what is known so far.
+`start`, `ask`, `tell` are the search; `judge` turns what was seen into a verdict; `estimates` and `progress`
+are what is known so far.
 """
 
-from .curve import Estimate, Progress, estimates, measurements, progress
+from .findings import Estimate, Progress, estimates, progress
 from .probe import Facts, Probe, Result, Verdict, judge, lag_slope, processed_rps
 from .search import ask, run, start, tell
 from .state import Bracket, Done, Settings, State, believed, grid_executor_seconds, grid_scale_outs
@@ -29,7 +29,6 @@ __all__ = [
     "Bracket",
     "believed",
     "estimates",
-    "measurements",
     "Progress",
     "progress",
     "grid_executor_seconds",

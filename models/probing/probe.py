@@ -149,7 +149,6 @@ class Result:
     offered_rps: float | None = None
     throughput_rps: float | None = None
     latency_ms: float | None = None
-    standard_error_rps: float | None = None
     executor_seconds: float | None = None
     """What it really cost, where that is known; otherwise what the probe was planned to cost."""
     measured_s: float | None = None
@@ -162,7 +161,6 @@ class Result:
         for name in (
             "offered_rps",
             "latency_ms",
-            "standard_error_rps",
             "executor_seconds",
             "throughput_rps",
             "measured_s",
@@ -222,7 +220,6 @@ class Result:
             latency_ms=self.latency_ms,
             duration_s=self.duration_s,
             executor_seconds=self.cost,
-            standard_error_rps=self.standard_error_rps,
         )
 
 
@@ -244,7 +241,6 @@ class Facts:
     warm_up_over: bool
     restarted: bool
     latency_ms: float | None = None
-    standard_error_rps: float | None = None
     executor_seconds: float | None = None
     measured_s: float | None = None
     """How long the stretch was, where it was not as planned."""
@@ -311,10 +307,10 @@ def judge(probe: Probe, facts: Facts) -> Result:
         probe=probe,
         verdict="not sustained" if fell_behind else "sustained",
         offered_rps=achieved,
-        # What is worked off from an earlier backlog was not kept up with: it is no part of a sustained rate.
-        throughput_rps=processed if fell_behind else min(processed, achieved),
+        # What is worked off from an earlier backlog was not kept up with, and no lag rises where more is
+        # processed than arrives: no rate is above what was offered.
+        throughput_rps=min(processed, achieved),
         latency_ms=facts.latency_ms,
-        standard_error_rps=facts.standard_error_rps,
         executor_seconds=facts.executor_seconds,
         measured_s=facts.measured_s,
     )

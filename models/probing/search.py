@@ -36,24 +36,17 @@ others':
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..capacity.curves import effective_slots
-from ..capacity.smooth import QUANTILE, SmoothCurve
-from ..quantities import Measurement, Misuse
-from .curve import (
-    curve_of,
-    informative,
-    largest,
-    likely,
-    middle,
-    surprising,
-)
+from ..capacity.smooth import QUANTILE, Expected
+from ..quantities import Misuse
+from .findings import allowance, expected, informative, surprising
 from .probe import Probe, Result
-from .state import Done, Settings, State, adaptive_executor_seconds
+from .state import Done, Settings, State
 
 FIRST_RATE_RPS = 1_000.0  # where none is given: half a core of a simple job; one climbs from there; judgement
 CLIMB = 4.0  # from a rate that was sustained while nothing else is known; overshoot harms nothing; judgement
@@ -69,14 +62,9 @@ FEWEST_TO_CLUSTER = 3  # Phoebe §III-C
 MOST_STEPS = 200  # a grid that never ends is a wrong increment; judgement
 
 
-def start(settings: Settings, *, known: Iterable[Measurement] = ()) -> State:
-    """Begin a search, if wanted from what an earlier one has measured (any scale-outs, in any order)."""
-    known = tuple(known)
-    for measurement in known:
-        if not isinstance(measurement, Measurement):
-            raise Misuse("known", f"must be Measurements, got {measurement!r}")
-    useful = tuple(m for m in known if m.throughput_rps > 0.0)
-    return _asked(State(settings=settings, known=useful))
+def start(settings: Settings) -> State:
+    """Begin a search."""
+    return _asked(State(settings=settings))
 
 
 def ask(state: State) -> tuple[Probe, ...] | Done:
@@ -133,8 +121,8 @@ def _adaptive(state: State) -> tuple[int, float] | str:
     busy = {p.scale_out for p in state.pending}
     if not informative(state):
         return _scout(state, busy)
-    curve = curve_of(state)
-    open_sizes = [s for s in settings.scale_outs if not _closed(state, curve, s)]
+    sizes = expected(state)
+    open_sizes = [s for s in settings.scale_outs if not _closed(state, s, sizes[s])]
     if not open_sizes:
         return _why_closed(state)
     affordable = [s for s in open_sizes if fits_budget(state, s)]
@@ -145,28 +133,26 @@ def _adaptive(state: State) -> tuple[int, float] | str:
     else:
         # One probe alone may be wrong without showing it: that is settled whatever the grid would cost.
         doubted = surprising(state)
-        allowance = _allowance(state, curve)
-        affordable = [
-            s for s in affordable if s in doubted or state.committed + cost(settings, s) <= allowance
-        ]
+        most = _most(state, sizes)
+        affordable = [s for s in affordable if s in doubted or state.committed + cost(settings, s) <= most]
         if not affordable:
             least = min(cost(settings, s) for s in open_sizes)
-            return "" if busy else _spent(state, allowance, least)
+            return "" if busy else _spent(state, most, least)
         wanted = [s for s in affordable if s not in busy]
     wanted = [s for s in wanted if has_room(state, s)]
     if not wanted:
         return ""
-    gain = dict(zip(curve.scale_outs, curve.gain.tolist(), strict=True))
-    chosen = max(wanted, key=lambda s: (gain[s] / s, -s))
+    worth = {s: sizes[s].gain / s for s in wanted}
+    chosen = max(wanted, key=lambda s: (worth[s], -s))
     last = state.results[-1].probe.scale_out if state.results else chosen
-    if not uncovered and last in wanted and gain[last] / last >= STAY * gain[chosen] / chosen:
+    if not uncovered and last in wanted and worth[last] >= STAY * worth[chosen]:
         chosen = last
-    rate = _rate(state, curve, chosen)
+    rate = _rate(state, sizes, chosen)
     if not uncovered:
-        for size, expected in doubted.items():
+        for size, by_others in doubted.items():
             if size in wanted:
                 # At a rate that saturates it in either case: a lower one would only confirm what was seen.
-                chosen, rate = size, OVERSHOOT * max(expected, middle(curve, size))
+                chosen, rate = size, OVERSHOOT * max(by_others, sizes[size].mid_rps)
                 break
     return chosen, min(rate, state.source_limit_rps)
 
@@ -200,8 +186,7 @@ def _scout(state: State, busy: set[int]) -> tuple[int, float] | str:
         # A rate that was only just missed is one to climb from too: noise may have missed it.
         tried = max((r.rate_rps for r in state.valid(size)), default=0.0)
         elsewhere = max(state.bracket(s).sustained_rps for s in settings.scale_outs)
-        known = max((m.throughput_rps for m in state.known), default=0.0)
-        first = settings.first_rate_rps or known or FIRST_RATE_RPS
+        first = settings.first_rate_rps or FIRST_RATE_RPS
         return size, min(max(first, elsewhere, CLIMB * tried), state.source_limit_rps)
     return "" if busy else _why_closed(state)
 
@@ -217,13 +202,12 @@ def _exhausted(state: State, size: int) -> bool:
     )
 
 
-def _closed(state: State, curve: SmoothCurve, size: int) -> bool:
+def _closed(state: State, size: int, here: Expected) -> bool:
     if _exhausted(state, size):
         return True
     if not state.has_value(size):
         return False
-    interval = curve.interval(size)
-    width = min(state.bracket(size).width, interval.high / interval.low - 1.0)
+    width = min(state.bracket(size).width, here.interval.high / here.interval.low - 1.0)
     return width <= state.settings.bracket
 
 
@@ -245,27 +229,24 @@ def _spent(state: State, allowance: float, least: float) -> str:
     )
 
 
-def _allowance(state: State, curve: SmoothCurve) -> float:
+def _most(state: State, sizes: Mapping[int, Expected]) -> float:
     """Up to which total refining may go: the budget, or a fifth of the grid for the curve known so far."""
-    settings = state.settings
-    if settings.budget_executor_seconds is not None:
-        return settings.budget_executor_seconds * (1.0 + 1e-12)
-    return adaptive_executor_seconds(settings, likely(curve), largest_rps=largest(curve))
+    budget = state.settings.budget_executor_seconds
+    return allowance(state, sizes) if budget is None else budget * (1.0 + 1e-12)
 
 
-def _rate(state: State, curve: SmoothCurve, size: int) -> float:
-    here = middle(curve, size)
+def _rate(state: State, sizes: Mapping[int, Expected], size: int) -> float:
+    here, deviation = sizes[size].mid_rps, sizes[size].log_deviation
     bracket = state.bracket(size)
     if not state.has_value(size):
         slots = effective_slots(size, state.settings.tasks)
         efficient = [
-            middle(curve, s) / effective_slots(s, state.settings.tasks)
+            sizes[s].mid_rps / effective_slots(s, state.settings.tasks)
             for s in state.settings.scale_outs
             if state.has_value(s)
         ]
         linear = LINEAR_MARGIN * slots * max(efficient, default=math.inf)
-        spread = QUANTILE * float(curve.log_deviation[curve.scale_outs.index(size)])
-        surely = OVERSHOOT * here * math.exp(min(spread, math.log(MOST_OVERSHOOT)))
+        surely = OVERSHOOT * here * math.exp(min(QUANTILE * deviation, math.log(MOST_OVERSHOOT)))
         rate = max(OVERSHOOT * here, min(linear, surely, MOST_OVERSHOOT * here))
         if bracket.contradiction:
             return max(rate, OVERSHOOT * bracket.sustained_rps)
@@ -276,7 +257,7 @@ def _rate(state: State, curve: SmoothCurve, size: int) -> float:
     low, high = bracket.sustained_rps, bracket.not_sustained_rps
     if low >= high:
         return OVERSHOOT * here
-    spread = 2.0 * float(curve.log_deviation[curve.scale_outs.index(size)])
+    spread = 2.0 * deviation
     low, high = max(low, here * math.exp(-spread)), min(high, here * math.exp(spread))
     if low >= high:
         return OVERSHOOT * here

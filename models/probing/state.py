@@ -27,19 +27,16 @@ from functools import cached_property
 from typing import ClassVar, Literal, Protocol, TypeVar
 
 from ..arguments import number, whole
+from ..capacity import CapacityModel
 from ..quantities import Measurement, Misuse
 from .probe import Probe, Result
 
 Strategy = Literal["adaptive", "stepped"]
 STRATEGIES: tuple[Strategy, ...] = ("adaptive", "stepped")
 
-NOISE = (
-    0.03  # relative deviation of one probe's saturated throughput; the 2–13 % of StreamBed's repeats at best
-)
 BRACKET = 0.01  # relative width at which a search has ended: StreamBed §4.2
 RETRIES = 3  # with one probe in ten invalid, a scale-out is given up for nothing once in 10 000; judgement
 MOST_PROBES = 12  # valid ones per scale-out: they leave under 1 % error from 3 % noise; judgement
-DRIFT = 0.20  # by how much an earlier session's results may be off; less would not be probed again; judgement
 
 
 def grid_scale_outs(smallest: int, largest: int, count: int) -> tuple[int, ...]:
@@ -80,11 +77,9 @@ class Settings:
     """The highest rate worth asking."""
     executors_at_once: int | None = None
     """Executors the probes that run at once may hold together."""
-    noise: float = NOISE
     bracket: float = BRACKET
     retries: int = RETRIES
     most_probes: int = MOST_PROBES
-    drift: float = DRIFT
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -101,12 +96,11 @@ class Settings:
         number("warm_up_s", self.warm_up_s, at_least=0.0)
         if self.most_rps != math.inf:
             number("most_rps", self.most_rps, above=0.0)
-        for name in ("probe_s", "noise", "bracket"):
+        for name in ("probe_s", "bracket"):
             number(name, getattr(self, name), above=0.0)
         for name in ("first_rate_rps", "increment_rps", "budget_executor_seconds"):
             if getattr(self, name) is not None:
                 number(name, getattr(self, name), above=0.0)
-        number("drift", self.drift, at_least=0.0)
         whole("retries", self.retries, at_least=0)
         for name in ("most_probes", "tasks", "parallel", "executors_at_once"):
             if getattr(self, name) is not None:
@@ -285,7 +279,6 @@ class State:
 
     schema: ClassVar[int] = 1
     settings: Settings
-    known: tuple[Measurement, ...] = ()
     results: tuple[Result, ...] = ()
     pending: tuple[Probe, ...] = ()
     """Asked and without a result: asked again after a crash."""
@@ -328,6 +321,16 @@ class State:
         results = believed(self.valid(scale_out))
         sustained = max((r.value_rps for r in results if r.sustained), default=0.0)
         return any(r.clear or (not r.sustained and 2.0 * sustained >= r.value_rps) for r in results)
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The probes as measurements for the capacity model; an invalid or odd one is not among them."""
+        return tuple(r.measurement for s in self.settings.scale_outs for r in believed(self.valid(s)))
+
+    @cached_property
+    def capacity(self) -> CapacityModel:
+        """The model that decisions would have, were the search over."""
+        return CapacityModel.fit(self.measurements, tasks=self.settings.tasks)
 
     @cached_property
     def spent(self) -> float:

@@ -114,7 +114,7 @@ def test_beyond_a_ceiling_nothing_is_said():
 
 @pytest.mark.fast
 def test_on_a_curve_of_no_form_a_measured_size_keeps_its_own_rate():
-    """24 tasks in waves that nobody declared: the curve between sizes lifted those on a level stretch by 3 %."""
+    """24 tasks in waves that nobody declared: sizes on a level stretch were lifted by 3 %."""
     sizes = (3, 6, 9, 12, 15, 18, 21, 24)
     waves = {s: 24_000.0 / math.ceil(24 / s) for s in sizes}
     model = CapacityModel.fit([saturated(s, share * waves[s]) for s in sizes for share in (0.99, 1.01)])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bench._truths_probing import FAMILIES, search
 from models import codec
+from models.capacity import CapacityModel
 from models.probing import (
     Done,
     Probe,
@@ -23,13 +24,12 @@ from models.probing import (
     estimates,
     grid_executor_seconds,
     grid_scale_outs,
-    measurements,
     progress,
     run,
     start,
     tell,
 )
-from models.quantities import Interval, Measurement, Misuse, Unknown
+from models.quantities import Interval, Misuse, Unknown
 
 
 def make(**changes: object) -> Settings:
@@ -128,7 +128,7 @@ def test_a_retry_is_the_same_probe_and_bounded():
     assert isinstance(capacity, Unknown)
     assert "given up after 3 invalid probes in a row" in capacity.reason
     assert "the job restarted" in capacity.reason
-    assert measurements(state) == ()
+    assert state.measurements == ()
 
 
 def test_retries_that_run_out_late_do_not_take_back_what_was_measured():
@@ -169,14 +169,14 @@ def test_a_contradiction_is_flagged_probed_again_and_settled():
     estimate = estimates(state)[1]
     assert "900 records/s was sustained, yet another probe saturated at 600" in estimate.flagged
     assert isinstance(estimate.capacity, Unknown)
-    assert measurements(state) == (), "no capacity model could read both"
+    assert state.measurements == (), "no capacity model could read both"
     (probe,) = asked(state)
     assert probe.rate_rps > 900.0
     state = tell(state, saturated(probe, 960.0))
     capacity = estimates(state)[1].capacity
     assert isinstance(capacity, Interval)
     assert capacity.low < 960.0 < capacity.high
-    assert sorted(m.throughput_rps for m in measurements(state)) == [900.0, 960.0]
+    assert sorted(m.throughput_rps for m in state.measurements) == [900.0, 960.0]
 
 
 def test_a_wrong_value_that_nobody_could_see_is_probed_again_and_left_aside():
@@ -195,7 +195,7 @@ def test_a_wrong_value_that_nobody_could_see_is_probed_again_and_left_aside():
     assert lied
     assert isinstance(capacity, Interval)
     assert capacity.mid == pytest.approx(1000.0 * 8**0.9, rel=0.03)
-    assert min(m.throughput_rps for m in measurements(state) if m.scale_out == 8) > 0.9 * 1000.0 * 8**0.9
+    assert min(m.throughput_rps for m in state.measurements if m.scale_out == 8) > 0.9 * 1000.0 * 8**0.9
 
 
 def test_a_rate_just_missed_is_no_beginning_to_trust():
@@ -222,20 +222,6 @@ def test_a_budget_below_one_probe_is_no_error():
     state = start(make(budget_executor_seconds=10.0))
     assert isinstance(ask(state), Done)
     assert all(isinstance(e.capacity, Unknown) for e in estimates(state).values())
-
-
-def test_what_an_earlier_session_measured_is_a_beginning_and_drift_is_seen():
-    sizes = (2, 4, 8, 16)
-    earlier = [Measurement(s, 2e3 * s, 1e3 * s**0.9, sustained=False) for s in sizes]
-    state = start(make(scale_outs=(2, 8), first_rate_rps=None), known=earlier)
-    (probe,) = asked(state)
-    assert 1.1 < probe.rate_rps / (1e3 * probe.scale_out**0.9) < 2.0
-    state = run(state, exact(lambda s: 0.75 * 1e3 * s**0.9))
-    assert {r.probe.scale_out for r in state.results} == {2, 8}, "only the points that matter"
-    for size, estimate in estimates(state).items():
-        assert isinstance(estimate.capacity, Interval)
-        assert estimate.capacity.mid == pytest.approx(750.0 * size**0.9, rel=0.03)
-    assert all(m.scale_out in (2, 8) for m in measurements(state))
 
 
 def test_several_at_once_fit_the_executors_there_are():
@@ -366,8 +352,6 @@ def test_wrong_grids_results_and_tellings_are_named():
         Result(probe, "not sustained", throughput_rps=math.nan)
     with pytest.raises(Misuse, match="has no value"):
         _ = invalid(probe).value_rps
-    with pytest.raises(Misuse, match="known"):
-        start(make(), known=[3])  # type: ignore[list-item]
     with pytest.raises(Misuse, match="schema"):
         codec.from_json(State, {})
 
@@ -436,7 +420,7 @@ def test_whatever_is_told_it_ends_within_budget_and_goes_on_after_a_crash(case):
         probe = probes[turn % len(probes)]
         # The script runs out into the truth, or the grid would go on for thousands of steps.
         state = tell(state, answer(answers[turn] if turn < len(answers) else "true", probe))
-    facts = measurements(state)
+    facts = state.measurements
     assert len(facts) <= sum(r.valid for r in state.results), "an invalid probe yields no value"
     for size, estimate in estimates(state).items():
         bracket = estimate.bracket
@@ -458,7 +442,7 @@ def test_when_nothing_can_be_believed_it_gives_up_with_a_reason_each(strategy):
     for estimate in estimates(state).values():
         assert isinstance(estimate.capacity, Unknown)
         assert "invalid" in estimate.capacity.reason
-    assert measurements(state) == ()
+    assert state.measurements == ()
     assert ask(state).reason
 
 
@@ -494,6 +478,14 @@ def test_every_family_within_three_percent_at_a_fifth_of_the_grid(family):
     assert mean_error(outcomes) <= 0.03
     assert all(o.unknown == 0 for o in outcomes)
     assert np.mean([o.cost_share for o in outcomes]) <= 0.2
+
+
+@pytest.mark.parametrize("family", ["usl", "cliff", "staircase"])
+def test_what_is_reported_is_what_decisions_will_ask(family):
+    for outcome in over_seeds(family)[:3]:
+        model = CapacityModel.fit(outcome.state.measurements)
+        reported = {size: one.capacity for size, one in estimates(outcome.state).items()}
+        assert reported == {size: model.predict(size) for size in reported}
 
 
 def test_a_staircase_is_found_better_when_its_partitions_are_known():

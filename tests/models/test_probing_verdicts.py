@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from models import codec
+from models.capacity import CapacityModel
 from models.capacity.curves import effective_slots
 from models.capacity.smooth import Seen, fit_curve
 from models.probing import Facts, Probe, Result, judge, lag_slope, processed_rps
-from models.quantities import Misuse, Unknown
+from models.quantities import Measurement, Misuse, Unknown
 
 pytestmark = pytest.mark.fast
 
@@ -237,12 +238,12 @@ def test_a_lag_that_rises_through_the_saw_is_noticed():
 SIZES = (2, 4, 8, 16)
 
 
-def curve(seen, sizes=SIZES, **how):
-    return fit_curve(sizes, seen, **({"noise": 0.03, "drift": 0.2} | how))
+def curve(measurements, sizes=SIZES, tasks=None):
+    return CapacityModel.fit(measurements, tasks=tasks).expected(sizes)
 
 
 def saturated(scale_out, rps):
-    return Seen(scale_out, rps, sustained=False)
+    return Measurement(scale_out, 1.3 * rps, rps, sustained=False)
 
 
 def line(exponent=0.8):
@@ -254,7 +255,7 @@ def width(interval):
 
 
 def test_repeats_narrow_the_interval_as_their_number_grows():
-    widths = [width(curve([saturated(4, 5000.0)] * n, sizes=(4,)).interval(4)) for n in (1, 2, 4, 8, 16)]
+    widths = [width(curve([saturated(4, 5000.0)] * n, sizes=(4,))[4].interval) for n in (1, 2, 4, 8, 16)]
     assert widths == sorted(widths, reverse=True)
     # One probe alone has about its own noise; sixteen alike leave a quarter of it or less.
     assert math.log(widths[0]) / 2 == pytest.approx(1.645 * 0.03, rel=0.5)
@@ -262,8 +263,8 @@ def test_repeats_narrow_the_interval_as_their_number_grows():
 
 
 def test_neighbours_on_a_line_share_their_strength():
-    alone = curve([saturated(8, 1000.0 * 8**0.8)]).interval(8)
-    together = curve(line()).interval(8)
+    alone = curve([saturated(8, 1000.0 * 8**0.8)])[8].interval
+    together = curve(line())[8].interval
     assert width(together) < width(alone)
     assert together.mid == pytest.approx(1000.0 * 8**0.8, rel=0.01)
 
@@ -272,13 +273,13 @@ def test_neighbours_that_jump_do_not_pull():
     steps = [saturated(s, rps) for s, rps in zip(SIZES, (1000.0, 1000.0, 2000.0, 2000.0), strict=True)]
     found = curve(steps)
     for one in steps:
-        assert found.interval(one.scale_out).mid == pytest.approx(one.rps, rel=0.06)
+        assert found[one.scale_out].interval.mid == pytest.approx(one.throughput_rps, rel=0.06)
 
 
 def test_a_size_nobody_probed_is_wide_and_wider_outside():
     seen = [one for one in line() if one.scale_out != 8]
-    inside, outside = curve(seen).interval(8), curve(seen, sizes=(2, 4, 8, 16, 64)).interval(64)
-    assert width(curve(line()).interval(8)) < width(inside) < width(outside)
+    inside, outside = curve(seen)[8].interval, curve(seen, sizes=(2, 4, 8, 16, 64))[64].interval
+    assert width(curve(line())[8].interval) < width(inside) < width(outside)
     assert inside.low < 1000.0 * 8**0.8 < inside.high
 
 
@@ -286,22 +287,13 @@ def test_partitions_make_scale_outs_with_as_many_waves_alike():
     assert [effective_slots(s, 24) for s in (11, 12, 23, 24, 99)] == [8.0, 12.0, 12.0, 24.0, 24.0]
     assert effective_slots(7, None) == 7.0
     known = curve([saturated(12, 12_000.0), saturated(6, 6_000.0)], sizes=(6, 12, 23), tasks=24)
-    assert known.interval(23).mid == pytest.approx(12_000.0, rel=0.02)
-    assert width(known.interval(23)) < width(curve([saturated(12, 12_000.0)], sizes=(12, 23)).interval(23))
-
-
-def test_earlier_results_count_less_than_new_ones_and_drift_together():
-    earlier = [Seen(s, 1000.0 * s, sustained=False, earlier=True) for s in SIZES]
-    only_earlier = curve(earlier)
-    assert math.log(width(only_earlier.interval(8))) / 2 > 0.1
-    # One new probe says that all has become a fifth slower.
-    found = curve([*earlier, saturated(4, 3200.0)])
-    assert found.interval(4).mid == pytest.approx(3200.0, rel=0.03)
-    assert found.interval(16).mid < 0.9 * 16_000.0
+    assert known[23].interval.mid == pytest.approx(12_000.0, rel=0.02)
+    assert width(known[23].interval) < width(curve([saturated(12, 12_000.0)], sizes=(12, 23))[23].interval)
 
 
 def test_a_contradiction_ends_in_numbers():
-    found = curve([saturated(4, 100.0), Seen(4, 1e6, sustained=True), Seen(4, 1e9, sustained=True)])
+    bounds = [Seen(4.0, 1e6, sustained=True), Seen(4.0, 1e9, sustained=True)]
+    found = fit_curve(SIZES, [Seen(4.0, 100.0, sustained=False), *bounds], noise=0.03)
     assert np.isfinite(found.log_mean).all()
     assert np.isfinite(found.log_deviation).all()
     assert (found.log_deviation > 0).all()
@@ -309,5 +301,4 @@ def test_a_contradiction_ends_in_numbers():
 
 def test_a_probe_where_little_is_known_settles_most():
     found = curve([one for one in line() if one.scale_out != 8])
-    gains = dict(zip(found.scale_outs, found.gain, strict=True))
-    assert max(gains, key=gains.get) == 8
+    assert max(found, key=lambda s: found[s].gain) == 8

@@ -219,11 +219,9 @@ CASES = [
         tasks=[0],
         parallel=[0],
         executors_at_once=[3],
-        noise=[0.0],
         bracket=[-0.1],
         retries=[-1],
         most_probes=[0],
-        drift=[-0.1],
     ),
     *refused(
         question,

@@ -263,7 +263,7 @@ class TestProfiling:
         assert sorted(world.forgotten) == sorted(set(world.forgotten))
         kept = [m for _, _, m in world.store.measurements("enrichment")]
         assert len([m for m in kept if m.executor_seconds]) == sum(r.valid for r in state.results)
-        assert searched(world) == probing.measurements(state)
+        assert searched(world) == state.measurements
         light = [m for m in kept if not m.executor_seconds]
         assert len(light) == 6  # at two rates below each capacity, for the latency
         for one in light:
@@ -514,15 +514,15 @@ class TestProfiling:
         first = world.profile().run()
         second = world.profile(scale_outs=(4,)).run()
         found = searched(world)
-        others = [one for one in probing.measurements(first) if one.scale_out != 4]
-        assert found == (*others, *probing.measurements(second))
+        others = [one for one in first.measurements if one.scale_out != 4]
+        assert found == (*others, *second.measurements)
         assert set(overheads_s(world.store, "enrichment")) == {1, 2, 4}
 
     def test_a_size_that_was_not_saturated_again_is_known_from_before(self):
         world = World()
         first = world.profile().run()
         world.profile(scale_outs=(4,), budget_executor_seconds=400.0, first_rate_rps=100.0).run()
-        assert searched(world) == probing.measurements(first)
+        assert searched(world) == first.measurements
 
     def test_a_single_saturated_size_is_enough_only_where_there_is_no_choice(self):
         world = World()

@@ -1,14 +1,17 @@
-"""What a search has found: the capacity of each scale-out, and how far the search is."""
+"""What a search has found: the capacity of each scale-out, and how far the search is.
+
+A capacity is what `CapacityModel` says, fitted on the probes so far: the model that decisions will have.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ..capacity.curves import effective_slots
-from ..capacity.smooth import Seen, SmoothCurve, fit_curve
-from ..quantities import Interval, Measurement, Unknown, executors, quantile_95
+from ..capacity.smooth import Expected
+from ..quantities import Interval, Unknown, executors
 from .state import Bracket, State, adaptive_executor_seconds, believed, grid_executor_seconds
 
 SURPRISE = (
@@ -17,74 +20,24 @@ SURPRISE = (
 
 
 def informative(state: State) -> bool:
-    """Whether there is anything to predict a capacity from."""
-    return bool(
-        state.settings.guesses
-        or any(not m.sustained for m in state.known)
-        or any(r.clear for s in state.settings.scale_outs for r in believed(state.valid(s)))
-    )
-
-
-def curve_of(state: State, scale_outs: Iterable[int] | None = None) -> SmoothCurve:
-    """Everything known about the capacities, at these scale-outs (default: those of the search)."""
+    """Whether there is anything to expect a capacity from."""
     settings = state.settings
-    noise, _ = noise_of(state)
-    seen = [
-        Seen(
-            scale_out=m.scale_out,
-            rps=m.throughput_rps,
-            sustained=m.sustained,
-            earlier=True,
-            relative_error=(m.standard_error_rps or 0.0) / m.throughput_rps,
-        )
-        for m in state.known
-    ]
-    seen += [
-        Seen(
-            scale_out=s,
-            rps=r.value_rps,
-            sustained=r.sustained,
-            # One that only just fell short may have gone badly by chance: it counts for less.
-            relative_error=max(
-                (r.standard_error_rps or 0.0) / r.value_rps, 0.0 if r.sustained or r.clear else 1.25 * noise
-            ),
-        )
-        for s in settings.scale_outs
-        for r in believed(state.valid(s))
-    ]
-    return fit_curve(
-        settings.scale_outs if scale_outs is None else scale_outs,
-        seen,
-        noise=noise,
-        drift=settings.drift,
-        tasks=settings.tasks,
-        guess=dict(settings.guesses),
+    measured = (r for s in settings.scale_outs for r in believed(state.valid(s)))
+    return bool(settings.guesses) or any(r.clear for r in measured)
+
+
+def expected(state: State) -> dict[int, Expected]:
+    """What each scale-out may do by all that is known, and what one more probe there would settle."""
+    return state.capacity.expected(state.settings.scale_outs, guess=dict(state.settings.guesses))
+
+
+def allowance(state: State, sizes: Mapping[int, Expected]) -> float:
+    """What the adaptive search may cost without a budget, for capacities like these."""
+    return adaptive_executor_seconds(
+        state.settings,
+        {s: one.mid_rps for s, one in sizes.items()},
+        largest_rps=max(one.interval.high for one in sizes.values()),
     )
-
-
-REPEATS = 2.0  # results' worth of the noise that was stated; judgement: few repeats overrule it
-
-
-def noise_of(state: State) -> tuple[float, float]:
-    """Relative deviation of one probe, and its degrees of freedom: what was stated, and what repeats show."""
-    squares, degrees = REPEATS * state.settings.noise**2, REPEATS
-    for size in state.settings.scale_outs:
-        logs = [math.log(r.value_rps) for r in believed(state.valid(size)) if r.clear]
-        if len(logs) > 1:
-            mean = math.fsum(logs) / len(logs)
-            squares += math.fsum((y - mean) ** 2 for y in logs)
-            degrees += len(logs) - 1
-    return math.sqrt(squares / degrees), degrees
-
-
-def likely(curve: SmoothCurve) -> dict[int, float]:
-    """The most likely capacities."""
-    return {int(s): middle(curve, s) for s in curve.scale_outs}
-
-
-def largest(curve: SmoothCurve) -> float:
-    """Upper end of the largest capacity."""
-    return max(curve.interval(s).high for s in curve.scale_outs)
 
 
 def surprising(state: State) -> dict[int, float]:
@@ -118,15 +71,6 @@ def surprising(state: State) -> dict[int, float]:
     return {s: off[s][1] for s in sorted(off, key=lambda s: -off[s][0])}
 
 
-def middle(curve: SmoothCurve, scale_out: float) -> float:
-    """The most likely capacity there."""
-    return math.exp(float(curve.log_mean[curve.scale_outs.index(scale_out)]))
-
-
-WIDEST = 0.25  # half-width of a 90 % interval; beyond it an unsaturated scale-out stays unknown; judgement
-FEWEST_FOR_A_CURVE = 2  # scale-outs with a value of their own before others are read off the curve
-
-
 @dataclass(frozen=True)
 class Estimate:
     """What is known of one scale-out."""
@@ -154,29 +98,15 @@ class Progress:
 
 def estimates(state: State) -> dict[int, Estimate]:
     """The capacity of each scale-out, as far as the search has come."""
-    curve = curve_of(state) if informative(state) else None
-    covered = sum(state.has_value(s) for s in state.settings.scale_outs)
-    noise, degrees = noise_of(state)
-    if curve is not None and noise > state.settings.noise:  # known from the repeats alone
-        curve = replace(curve, quantile=quantile_95(degrees))
     doubted = surprising(state)
     found: dict[int, Estimate] = {}
     for size in state.settings.scale_outs:
         bracket, measured = state.bracket(size), state.has_value(size)
-        capacity: Interval | Unknown
-        if curve is not None and measured:
-            capacity = curve.interval(size)
-        elif refusal := _refusal(state, size, bracket):
+        capacity = state.capacity.predict(size)
+        if not measured and (refusal := _refusal(state, size, bracket)):
             capacity = Unknown(refusal)
-        elif curve is None or (covered < FEWEST_FOR_A_CURVE and not state.known):
-            capacity = Unknown(_not_reached(state, size, bracket))
-        else:
-            capacity = curve.interval(size)
-            if capacity.high > capacity.mid * (1.0 + WIDEST):
-                capacity = Unknown(
-                    f"{_not_reached(state, size, bracket)}; read off the others it is anything from "
-                    f"{capacity.low:,.0f} to {capacity.high:,.0f} records/s"
-                )
+        elif not measured and isinstance(capacity, Unknown):
+            capacity = Unknown(f"{_not_reached(state, size, bracket)}: {capacity.reason}")
         found[size] = Estimate(
             scale_out=size,
             capacity=capacity,
@@ -208,13 +138,6 @@ def _not_reached(state: State, size: int, bracket: Bracket) -> str:
     return f"{executors(size, 'were')} not probed{why}"
 
 
-def measurements(state: State) -> tuple[Measurement, ...]:
-    """The probes of this session as measurements for the capacity model; an invalid one is not among them."""
-    return tuple(
-        result.measurement for size in state.settings.scale_outs for result in believed(state.valid(size))
-    )
-
-
 def progress(state: State) -> Progress:
     """How much of the search is done, and what is known so far."""
     sizes = state.settings.scale_outs
@@ -244,17 +167,16 @@ def _expected(state: State) -> float | Unknown:
         return budget
     if not informative(state):
         return Unknown("no scale-out is saturated yet")
-    curve = curve_of(state)
-    capacities = likely(curve)
+    sizes = expected(state)
     if settings.strategy == "adaptive":
         missing = sum(s for s in settings.scale_outs if not state.has_value(s) and not state.given_up(s))
         return max(
-            adaptive_executor_seconds(settings, capacities, largest_rps=largest(curve)),
+            allowance(state, sizes),
             state.spent + missing * (settings.warm_up_s + settings.probe_s),
         )
     first, increment = settings.grid
     cost = grid_executor_seconds(
-        capacities,
+        {s: one.mid_rps for s, one in sizes.items()},
         increment_rps=increment,
         first_rate_rps=first,
         probe_s=settings.probe_s,
