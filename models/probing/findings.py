@@ -6,11 +6,9 @@ A capacity is what `CapacityModel` says, fitted on the probes so far: the model 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..capacity.curves import effective_slots
-from ..capacity.smooth import Expected
 from ..quantities import Interval, Unknown, executors
 from .state import Bracket, State, adaptive_executor_seconds, believed, grid_executor_seconds
 
@@ -24,20 +22,6 @@ def informative(state: State) -> bool:
     settings = state.settings
     measured = (r for s in settings.scale_outs for r in believed(state.valid(s)))
     return bool(settings.guesses) or any(r.clear for r in measured)
-
-
-def expected(state: State) -> dict[int, Expected]:
-    """What each scale-out may do by all that is known, and what one more probe there would settle."""
-    return state.capacity.expected(state.settings.scale_outs, guess=dict(state.settings.guesses))
-
-
-def allowance(state: State, sizes: Mapping[int, Expected]) -> float:
-    """What the adaptive search may cost without a budget, for capacities like these."""
-    return adaptive_executor_seconds(
-        state.settings,
-        {s: one.mid_rps for s, one in sizes.items()},
-        largest_rps=max(one.interval.high for one in sizes.values()),
-    )
 
 
 def surprising(state: State) -> dict[int, float]:
@@ -167,16 +151,15 @@ def _expected(state: State) -> float | Unknown:
         return budget
     if not informative(state):
         return Unknown("no scale-out is saturated yet")
-    sizes = expected(state)
     if settings.strategy == "adaptive":
         missing = sum(s for s in settings.scale_outs if not state.has_value(s) and not state.given_up(s))
         return max(
-            allowance(state, sizes),
+            adaptive_executor_seconds(settings, state.expected),
             state.spent + missing * (settings.warm_up_s + settings.probe_s),
         )
     first, increment = settings.grid
     cost = grid_executor_seconds(
-        {s: one.mid_rps for s, one in sizes.items()},
+        {s: one.mid_rps for s, one in state.expected.items()},
         increment_rps=increment,
         first_rate_rps=first,
         probe_s=settings.probe_s,

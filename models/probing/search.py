@@ -42,11 +42,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..capacity.curves import effective_slots
-from ..capacity.smooth import QUANTILE, Expected
+from ..capacity.smooth import QUANTILE
 from ..quantities import Misuse
-from .findings import allowance, expected, informative, surprising
+from .findings import informative, surprising
 from .probe import Probe, Result
-from .state import Done, Settings, State
+from .state import Done, Settings, State, adaptive_executor_seconds
 
 FIRST_RATE_RPS = 1_000.0  # where none is given: half a core of a simple job; one climbs from there; judgement
 CLIMB = 4.0  # from a rate that was sustained while nothing else is known; overshoot harms nothing; judgement
@@ -121,8 +121,8 @@ def _adaptive(state: State) -> tuple[int, float] | str:
     busy = {p.scale_out for p in state.pending}
     if not informative(state):
         return _scout(state, busy)
-    sizes = expected(state)
-    open_sizes = [s for s in settings.scale_outs if not _closed(state, s, sizes[s])]
+    sizes = state.expected
+    open_sizes = [s for s in settings.scale_outs if not _closed(state, s)]
     if not open_sizes:
         return _why_closed(state)
     affordable = [s for s in open_sizes if fits_budget(state, s)]
@@ -133,7 +133,7 @@ def _adaptive(state: State) -> tuple[int, float] | str:
     else:
         # One probe alone may be wrong without showing it: that is settled whatever the grid would cost.
         doubted = surprising(state)
-        most = _most(state, sizes)
+        most = _most(state)
         affordable = [s for s in affordable if s in doubted or state.committed + cost(settings, s) <= most]
         if not affordable:
             least = min(cost(settings, s) for s in open_sizes)
@@ -147,7 +147,7 @@ def _adaptive(state: State) -> tuple[int, float] | str:
     last = state.results[-1].probe.scale_out if state.results else chosen
     if not uncovered and last in wanted and worth[last] >= STAY * worth[chosen]:
         chosen = last
-    rate = _rate(state, sizes, chosen)
+    rate = _rate(state, chosen)
     if not uncovered:
         for size, by_others in doubted.items():
             if size in wanted:
@@ -202,12 +202,13 @@ def _exhausted(state: State, size: int) -> bool:
     )
 
 
-def _closed(state: State, size: int, here: Expected) -> bool:
+def _closed(state: State, size: int) -> bool:
     if _exhausted(state, size):
         return True
     if not state.has_value(size):
         return False
-    width = min(state.bracket(size).width, here.interval.high / here.interval.low - 1.0)
+    interval = state.expected[size].interval
+    width = min(state.bracket(size).width, interval.high / interval.low - 1.0)
     return width <= state.settings.bracket
 
 
@@ -229,13 +230,16 @@ def _spent(state: State, allowance: float, least: float) -> str:
     )
 
 
-def _most(state: State, sizes: Mapping[int, Expected]) -> float:
+def _most(state: State) -> float:
     """Up to which total refining may go: the budget, or a fifth of the grid for the curve known so far."""
     budget = state.settings.budget_executor_seconds
-    return allowance(state, sizes) if budget is None else budget * (1.0 + 1e-12)
+    if budget is None:
+        return adaptive_executor_seconds(state.settings, state.expected)
+    return budget * (1.0 + 1e-12)
 
 
-def _rate(state: State, sizes: Mapping[int, Expected], size: int) -> float:
+def _rate(state: State, size: int) -> float:
+    sizes = state.expected
     here, deviation = sizes[size].mid_rps, sizes[size].log_deviation
     bracket = state.bracket(size)
     if not state.has_value(size):

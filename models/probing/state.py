@@ -28,6 +28,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 
 from ..arguments import number, whole
 from ..capacity import CapacityModel
+from ..capacity.smooth import Expected
 from ..quantities import Measurement, Misuse
 from .probe import Probe, Result
 
@@ -158,17 +159,15 @@ def grid_executor_seconds(
     )
 
 
-def adaptive_executor_seconds(
-    settings: Settings, capacities: Mapping[int, float], *, largest_rps: float | None = None
-) -> float:
-    """What the adaptive search may cost without a budget, if these are the capacities.
+def adaptive_executor_seconds(settings: Settings, sizes: Mapping[int, Expected]) -> float:
+    """What the adaptive search may cost without a budget, if this is to be expected of each scale-out.
 
     The mean of ⌊x⌋ + 1 is x + ½, which unlike the floor does not jump when an estimate moves a little. The
-    grid's step is taken from `largest_rps`, the upper end of the largest capacity, so that the share is kept.
+    grid's step is taken from the upper end of the largest capacity, so that the share is kept.
     """
-    step = (largest_rps or max(capacities.values())) / GRID_STEPS
+    step = max(one.interval.high for one in sizes.values()) / GRID_STEPS
     each = settings.warm_up_s + settings.probe_s
-    return GRID_SHARE * each * math.fsum(s * (t / step + 0.5) for s, t in capacities.items())
+    return GRID_SHARE * each * math.fsum(s * (one.mid_rps / step + 0.5) for s, one in sizes.items())
 
 
 CONTRADICTION = 0.10  # what CapacityModel merges with a wider interval; beyond it refuses
@@ -331,6 +330,11 @@ class State:
     def capacity(self) -> CapacityModel:
         """The model that decisions would have, were the search over."""
         return CapacityModel.fit(self.measurements, tasks=self.settings.tasks)
+
+    @cached_property
+    def expected(self) -> dict[int, Expected]:
+        """What each scale-out may do by all that is known, and what one more probe there would settle."""
+        return self.capacity.expected(self.settings.scale_outs, guess=dict(self.settings.guesses))
 
     @cached_property
     def spent(self) -> float:
