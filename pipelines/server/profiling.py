@@ -182,7 +182,7 @@ def probe(context: Context, order: Order, details: Probe) -> Found:
 
 def _fact(context: Context, name: str, result: Result) -> dict[str, Any]:
     probe = result.probe
-    measured = ("offered_rps", "throughput_rps", "standard_error_rps", "latency_ms", "duration_s")
+    measured = ("offered_rps", "throughput_rps", "latency_ms", "duration_s")
     return {
         "fact": "probe",
         "key": f"{name}/{point(probe.scale_out, probe.rate_rps)}",
