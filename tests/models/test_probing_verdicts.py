@@ -48,6 +48,7 @@ def facts(*, achieved=1000.0, processed=None, slope=None, saw=20.0, seed=1, **ch
         ("99.5 %, lag rises", facts(processed=995.0, saw=1.0), "not sustained", 995.0),
         ("99.5 %, lag rises in doubt", facts(processed=995.0, saw=150.0), "sustained", 995.0),
         ("97 %, lag rises in doubt", facts(processed=970.0, saw=900.0), "not sustained", 970.0),
+        ("lag rises, yet more is counted", facts(processed=1010, slope=8, saw=1), "not sustained", 1000.0),
     ],
 )
 def test_a_probe_that_can_be_believed(what, seen, verdict, value):
