@@ -12,11 +12,13 @@ forecast f, that error now, e, and a factor c,
 Quantiles over the paths are the band. e has a half-life of NOW steps, so the band widens as soon as the
 load gets less predictable; c stretches the trajectories about their median, and follows what the band has
 covered of late: its logarithm grows by PACE · (0.9 − share inside) with every value. (Adaptive conformal
-inference, Gibbs and Candès 2021, on the width in place of the level.) The peak is not the maximum of the
-paths, which add new noise to the forecast: it is max f plus the quantiles of max y − max f at the same
-origins, stretched by c and by a factor of its own. Until three horizons were seen, random walks of a prior
-width are among the trajectories, and from few horizons the trajectories' common part is widened to
-Student's t: σ of k means by σ·√(q² − 1) with q = t_{k−1}/z · √(1 + 1/k).
+inference, Gibbs and Candès 2021, on the width in place of the level.) Until three horizons were seen, random
+walks of a prior width are among the trajectories, and from few horizons the trajectories' common part is
+widened to Student's t: σ of k means by σ·√(q² − 1) with q = t_{k−1}/z · √(1 + 1/k).
+
+**Peak.** Quantiles of the paths' maxima, stretched about their median by a factor of its own. Every interval
+is remembered as it was issued, and held against the maximum that came: what is learnt from the trajectories
+themselves would always seem covered, since that maximum is one of them.
 
 **Score** against the rates observed afterwards. A forecast *missed* when the highest observed rate lies
 outside its interval of the peak, or when its mean absolute error is more than twice that of the last value
@@ -48,13 +50,13 @@ NOW = 8  # steps
 CLIPPED = 5.0  # times the error of late that one error may count
 PACE = 0.08  # judgement, not tuned: nine steps without a hit double the width
 PEAK_PACE = 0.04
-NARROWEST, WIDEST = 0.5, 4.0  # judgement: beyond, the trajectories themselves must change
+NARROWEST, WIDEST = 0.3, 4.0  # judgement: beyond, the trajectories themselves must change
 FEW_HORIZONS = 3  # below this the trajectories say too little, and a prior stands beside them
 PRIOR_SHARE = 0.2  # judgement: without experience the rate may move by a fifth over the horizon (one sigma)
 PRIOR_PATHS = 40
 FLOOR_SHARE = 0.1  # of the usual rate; judgement: errors do not vanish with the rate
 BEYOND = 1.25  # judgement: of the largest error of late, beyond what was seen
-FADING = 120  # steps until half of it is left
+FADING = 240  # steps until half of it is left; with 120 the limit cut into the maxima of steady noise
 TINY = 1e-9  # of the rate
 HALF_AS_SURE = 4.0  # judgement: what a load that doubles now and then shows of it within twenty steps
 FARTHEST = 50.0  # errors of late; judgement: where nothing varied, the first jump is no measure of the next
@@ -72,7 +74,6 @@ class Band:
     """Standard deviation of a prior's random walk, a step."""
     rows: Array
     """Finished trajectories, oldest first, in units of their origins."""
-    peaks: Array
     error: float = 0.0
     seen: float = 0.0
     """The discounted number of errors in `error`."""
@@ -84,16 +85,20 @@ class Band:
     peak_factor: float = 1.0
     finished: int = 0
     mids: Array
-    """Forecasts under way (origins, leads), newest origin first, as their units."""
+    """Forecasts under way (origins, leads), newest origin first, as their units and bands."""
     units: Array
+    lows: Array
+    highs: Array
+    peaks: Array
+    """Lower and upper end of the peak of each (origins, 2)."""
     values: list[float | None] = field(default_factory=list)
     """Those that they are compared with, newest last; None where nothing was observed."""
-    _quantiles: Array | None = None
 
     def __post_init__(self) -> None:
         # JSON has no shape for what is empty.
-        for name in ("rows", "mids", "units"):
+        for name in ("rows", "mids", "units", "lows", "highs"):
             setattr(self, name, getattr(self, name).reshape(-1, self.leads))
+        self.peaks = self.peaks.reshape(-1, 2)
 
     @classmethod
     def begin(cls, *, leads: int, history: Array) -> Band:
@@ -109,9 +114,11 @@ class Band:
             level_rps=level,
             prior_rps=step,
             rows=none,
-            peaks=np.empty(0),
             mids=none,
             units=none,
+            lows=none,
+            highs=none,
+            peaks=np.empty((0, 2)),
         )
 
     @property
@@ -160,11 +167,9 @@ class Band:
             self._grow(float(self.mids[0, 0]), one)
             self.seen = min(self.seen + 1.0, NOW / math.log(2.0))
             self.error += (one - self.error) / self.seen
-            if self.horizons >= FEW_HORIZONS and len(self.rows):
-                low, high = _between(self._inside()[:, :-1], self.factor)
-                units = self.units[lead, lead]
-                inside = float(((low[lead] * units <= off) & (off <= high[lead] * units)).mean())
-                self.factor = _steered(self.factor, PACE, inside)
+            if self.horizons >= FEW_HORIZONS:
+                inside = float(((self.lows[lead, lead] <= y) & (y <= self.highs[lead, lead])).mean())
+                self.factor = _steered(self.factor, inside, pace=PACE)
         if count == self.leads:
             self._finish()
 
@@ -175,31 +180,28 @@ class Band:
         self.finished += 1
         if 2 * known.sum() < known.size:
             return
-        highest = int(mid.argmax())
-        peak = (float(observed[known].max()) - mid[highest]) / unit[highest]
-        peak = min(max(peak, -FARTHEST), FARTHEST)
-        if self.horizons >= FEW_HORIZONS and self.peaks.size:
-            low, high = _between(self._inside()[:, -1], self.factor * self.peak_factor)
-            self.peak_factor = _steered(self.peak_factor, PEAK_PACE, float(low <= peak <= high))
+        low, high = self.peaks[-1]
+        highest = float(observed[known].max())
+        if self.horizons >= FEW_HORIZONS:
+            inside = float(low <= highest <= high)
+            widest = WIDEST / min(self.factor, 1.0)  # what the band's factor has narrowed too
+            self.peak_factor = _steered(self.peak_factor, inside, pace=PEAK_PACE, widest=widest)
         if self.finished % max(1, self.leads // A_HORIZON):
             return
         at = np.arange(known.size)
         row = np.clip(np.interp(at, at[known], ((observed - mid) / unit)[known]), -FARTHEST, FARTHEST)
         self.rows = np.vstack((self.rows[1 - ROWS :], row))
-        self.peaks = np.append(self.peaks[1 - ROWS :], peak)
-        self._quantiles = None
 
-    def issue(self, mid: Array) -> None:
+    def issue(self, mid: Array, *, seed: int) -> None:
         """A new forecast, at the leads that are judged."""
+        paths = np.maximum(mid + self.trajectories(mid, seed=seed), 0.0)
+        low, high = ends(paths, mid)
+        peak = self.peak(paths, mid)
         keep = self.leads - 1
         self.mids = np.vstack((mid, self.mids[:keep]))
         self.units = np.vstack((self.unit(mid), self.units[:keep]))
-
-    def _inside(self) -> Array:
-        """Quantiles of the trajectories, lead by lead, and last those of the peaks."""
-        if self._quantiles is None:
-            self._quantiles = np.quantile(np.column_stack((self.rows, self.peaks)), INSIDE, axis=0)
-        return self._quantiles
+        self.lows, self.highs = np.vstack((low, self.lows[:keep])), np.vstack((high, self.highs[:keep]))
+        self.peaks = np.vstack(([peak.low, peak.high], self.peaks[:keep]))
 
     def trajectories(self, mid: Array, *, seed: int) -> Array:
         """Errors around this forecast, in records/s."""
@@ -208,37 +210,34 @@ class Band:
             shifts = _shifts(self.rows.mean(axis=1), self.horizons, seed)
             middle = np.median(self.rows, axis=0)
             spread = middle + self.factor * (self.rows + shifts[:, None] - middle)
-            found = self._seen_so_far(self.unit(mid) * spread)
+            # A forecast that lags a ramp errs one step ahead already.
+            found = np.clip(self.unit(mid) * spread, -self._most, self._most)
         if self.horizons < FEW_HORIZONS or not len(self.rows):
             found = np.vstack((found, _prior(self.prior_rps, self.leads, seed)))
         return found
 
-    def _seen_so_far(self, errors: Array) -> Array:
-        """Errors little larger than any seen: a forecast that lags a ramp errs one step ahead already."""
-        result: Array = np.clip(errors, -BEYOND * self.largest, BEYOND * self.largest)
-        return result
+    @property
+    def _most(self) -> float:
+        """Errors little larger than any seen."""
+        return BEYOND * self.largest
 
     def peak(self, paths: Array, mid: Array) -> Interval:
         """Maximum over the horizon."""
-        highest = paths.max(axis=1)
-        if self.horizons >= FEW_HORIZONS and self.peaks.size:
-            at = int(mid.argmax())
-            middle = float(np.median(self.peaks))
-            wider = self.factor * self.peak_factor * _inflation(self.horizons)
-            spread = middle + wider * (self.peaks - middle)
-            highest = np.maximum(mid[at] + self._seen_so_far(self.unit(mid)[at] * spread), 0.0)
-        low, mid_, high = np.quantile(highest, INSIDE).tolist()
-        return Interval(low, mid_, high, CONFIDENCE)
+        low, middle, high = np.quantile(paths.max(axis=1), INSIDE).tolist()
+        low, high = (middle + self.peak_factor * (end - middle) for end in (low, high))
+        if self.horizons >= FEW_HORIZONS:
+            high = max(middle, min(high, float(mid.max()) + self._most))
+        return Interval(max(low, 0.0), middle, high, CONFIDENCE)
 
 
-def _between(quantiles: Array, factor: float) -> tuple[Any, Any]:
-    """Low and high, so much further from the middle."""
-    low, middle, high = quantiles
-    return middle + factor * (low - middle), middle + factor * (high - middle)
+def ends(paths: Array, mid: Array) -> tuple[Array, Array]:
+    """Low and high: quantiles of the paths, around the forecast."""
+    low, high = np.quantile(paths, (INSIDE[0], INSIDE[-1]), axis=0)
+    return np.minimum(low, mid), np.maximum(high, mid)
 
 
-def _steered(factor: float, pace: float, inside: float) -> float:
-    return min(max(factor * math.exp(pace * (CONFIDENCE - inside)), NARROWEST), WIDEST)
+def _steered(factor: float, inside: float, *, pace: float, widest: float = WIDEST) -> float:
+    return min(max(factor * math.exp(pace * (CONFIDENCE - inside)), NARROWEST), widest)
 
 
 def _shifts(means: Array, independent: float, seed: int) -> Array:
@@ -301,7 +300,7 @@ class Forecast:
 class Forecaster:
     """A fitted forecast: `update` with new rates, then `predict` from there on."""
 
-    schema: ClassVar[int] = 2
+    schema: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -336,7 +335,8 @@ class Forecaster:
             self.ensemble.see(np.array([value]))
             if self.ensemble.at % stride == 0:
                 self.band.see(float(value))
-                self.band.issue(self._expected(self.band.leads * stride)[stride - 1 :: stride])
+                judged = self._expected(self.band.leads * stride)[stride - 1 :: stride]
+                self.band.issue(judged, seed=self.seed)
         return self
 
     def _expected(self, steps: int) -> Array:
@@ -357,8 +357,7 @@ class Forecaster:
         expected = self._expected(left_out + self.steps + 1)[left_out:]
         mid = expected[:-1] + (later - left_out) * np.maximum(np.diff(expected), 0.0)
         every = np.maximum(mid + self._errors(mid, later=math.ceil(later)), 0.0)
-        low, _, high = np.quantile(every, INSIDE, axis=0)
-        low, high = np.minimum(low, mid), np.maximum(high, mid)
+        low, high = ends(every, mid)
         generator = np.random.default_rng(self.seed)
         rounds = [generator.permutation(len(every)) for _ in range(-(-count // len(every)))]
         drawn = every[np.concatenate(rounds)[:count]]

@@ -92,9 +92,6 @@ def test_a_curve_is_found_beside_a_wandering_level():
         assert codec.from_json(Fourier, codec.loads(codec.dumps("data", codec.to_json(found)))) == found
 
 
-# --- naive candidates ---
-
-
 # --- recurrence ---
 
 
@@ -222,6 +219,21 @@ def test_bands_and_peaks_cover_as_stated_also_where_the_noise_changes(noise):
         found.update(load[origin])
     assert 0.86 <= np.mean(inside) <= 0.95
     assert 0.84 <= np.mean(peaks) <= 0.97
+
+
+COUNTS = np.random.default_rng(4).poisson(12, 1_200)
+HEAVY = 1_000 * np.exp(0.12 * np.random.default_rng(5).standard_t(4, size=1_200))
+SMOOTH = 1_000 + 600 * np.cos(2 * np.pi * np.arange(1_200) / 1_700)  # falls, and rises again
+
+
+@pytest.mark.parametrize("load", [COUNTS, HEAVY, SMOOTH], ids=["counts", "heavy tails", "smooth"])
+def test_peaks_cover_as_stated_whatever_the_load_looks_like(load: np.ndarray) -> None:
+    found, covered = live(load[:400], steps=18), []
+    for origin in range(400, 1_182):
+        peak, highest = found.predict(paths=1).peak, load[origin : origin + 18].max()
+        covered.append(peak.low <= highest <= peak.high)
+        found.update(load[origin])
+    assert 0.85 <= np.mean(covered) <= 0.96
 
 
 # The best naive forecast, which stands in when a fitted one has failed
