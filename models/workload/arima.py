@@ -1,6 +1,10 @@
 """ARIMA recursion around a periodic curve, evaluated with numpy alone.
 
-With u = y − s(t) (the curve of `fourier`) and w = u or its difference u_t − u_{t−1}:
+The curve has harmonics of the periods that were found,
+
+    s(t) = Σ_P Σ_{k ≤ K_P} a_{P,k} cos(2πkt/P) + b_{P,k} sin(2πkt/P)
+
+With u = y − s(t) and w = u or its difference u_t − u_{t−1}:
 
     w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
 
@@ -13,21 +17,8 @@ A damped trend is a recursion too: with the share α of an error that moves the 
 and φ of the slope that is left a step later, φ_1 = φ, θ_1 = α + φβ − 1 − φ, θ_2 = φ(1 − α), on differences.
 
 Only this recursion is kept of a fitted ARIMA: an update and a forecast need numpy alone, a model is a few
-numbers of JSON, and the back-test runs exactly what the live forecast runs.
-
-Orders: the lengths of the memories of an ARIMA that fits the series.
-
-Hannan and Rissanen (1982): a long autoregression leaves estimates ê of the innovations; then
-
-    w_t = c + Σ_{i ≤ p} φ_i w_{t−i} + Σ_{j ≤ q} θ_j ê_{t−j}
-
-is an ordinary regression for every (p, q), and the smallest Bayesian information criterion chooses. It takes
-milliseconds where `auto_arima` on 400 points takes 0.2–0.6 s for each kind of difference (on 2 880: 22 s),
-and the back-test judges the outcome either way.
-
-Recursion: the coefficients of an ARIMA, and whether it is stationary and invertible.
-
-w_t = c + Σ φ_i w_{t−i} + e_t + Σ θ_j e_{t−j}
+numbers of JSON, and the back-test runs exactly what the live forecast runs. `regressions` and `fitting` find
+the numbers.
 """
 
 from __future__ import annotations
@@ -43,49 +34,53 @@ import numpy as np
 from .. import codec
 from ..arguments import Array
 from ..quantities import Json
-from .fourier import NO_CURVE, Fourier
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """Periods in steps, the number of harmonics of each, and their cosine and sine coefficients."""
+
+    periods: tuple[int, ...]
+    harmonics: tuple[int, ...]
+    coefficients: tuple[float, ...]
+
+    def at(self, first: int, steps: int) -> Array:
+        if not self.coefficients:
+            return np.zeros(steps)
+        at = first + np.arange(steps)
+        result: Array = sum(
+            (table[at % period] for period, table in zip(self.periods, _tables(self), strict=True)),
+            np.zeros(steps),
+        )
+        return result
+
+
+NO_CURVE = Fourier((), (), ())
+
+
+@functools.lru_cache(maxsize=64)
+def _tables(curve: Fourier) -> tuple[Array, ...]:
+    """One period of each: a tick asks for a few steps of it many times."""
+    found, begin = [], 0
+    for period, count in zip(curve.periods, curve.harmonics, strict=True):
+        own = np.array(curve.coefficients[begin : begin + 2 * count])
+        found.append(waves(period, (period,), (count,)) @ own)
+        begin += 2 * count
+    return tuple(found)
+
+
+def waves(steps: int, periods: tuple[int, ...], harmonics: tuple[int, ...]) -> Array:
+    """Cosines and sines of each period (steps, 2 · harmonics), from step 0 on."""
+    at = np.arange(steps)
+    parts = []
+    for period, count in zip(periods, harmonics, strict=True):
+        # The step modulo the period is exact however long the job has been running.
+        angle = (2.0 * np.pi / period) * (at % period)[:, None] * np.arange(1, count + 1)
+        parts += [np.cos(angle), np.sin(angle)]
+    return np.hstack(parts)
+
 
 LONG_GAP = 20  # steps; judgement: twice the horizon, and what an average with θ = −0.95 remembers
-LARGEST_ORDER = 2  # judgement: with the curve taken out, longer memories only cost time
-LONG_MEMORY = 20  # judgement: innovations of an MA(1) with θ = 0.8 are then known to 1 %
-
-
-def orders(series: Array) -> tuple[int, int]:
-    """The (p, q) of a series without gaps, already differenced where it is to be."""
-    centred = series - series.mean()
-    memory = min(LONG_MEMORY, centred.size // 10)
-    if memory < 1:
-        return 0, 0
-    lagged = _lags(centred, memory)
-    innovations = np.zeros_like(centred)
-    innovations[memory:] = centred[memory:] - lagged @ _solution(lagged, centred[memory:])
-    first = memory + LARGEST_ORDER
-    target = centred[first:]
-    own, past = (
-        _lags(centred, LARGEST_ORDER)[-target.size :],
-        _lags(innovations, LARGEST_ORDER)[-target.size :],
-    )
-    tried = []
-    for p in range(LARGEST_ORDER + 1):
-        for q in range(LARGEST_ORDER + 1):
-            columns = np.hstack((own[:, :p], past[:, :q]))
-            left = target - columns @ _solution(columns, target) if p + q else target
-            squares = float((left**2).mean()) + 1e-300
-            tried.append((target.size * math.log(squares) + (p + q) * math.log(target.size), p + q, p, q))
-    return min(tried)[2:]
-
-
-def _lags(series: Array, count: int) -> Array:
-    """Columns of the values 1 … count steps before, from step `count` on."""
-    return np.stack([series[count - k : series.size - k] for k in range(1, count + 1)], axis=1)
-
-
-def _solution(columns: Array, target: Array) -> Array:
-    gram = columns.T @ columns
-    ridge = 1e-10 * max(1e-300, float(np.trace(gram)))
-    return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), columns.T @ target), dtype=np.float64)
-
-
 AVERAGING = -0.5  # judgement: above it half of a jump is followed at once
 REMEMBERED = 1_000  # judgement: steps of its own past that make up the usual deviation
 

@@ -287,10 +287,6 @@ class Ensemble:
         for value in values.tolist():
             self._see(value)
 
-    def restart(self) -> None:
-        for member in self.members:
-            member.restart()
-
     def ahead(self, steps: int) -> Array:
         """The weighted forecast of the next `steps` steps; a spike stays as long as earlier ones did."""
         result = self._mean(self._active, steps)

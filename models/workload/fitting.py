@@ -3,7 +3,7 @@
 `fit_forecast` takes seconds (orders, coefficients, back-test) and is not called in a tick. `naive_forecaster`
 stands in when the fitted model has failed: the naive candidates alone.
 
-**ARIMA.** The curve is fitted first (`fourier`), the orders are chosen on what it leaves (`orders`), and
+**ARIMA.** The curve is fitted first, the orders are chosen on what it leaves (`regressions`), and
 pmdarima's ARIMA finds the coefficients by maximum likelihood. The curve is not handed over as regressors,
 which only makes every fit slower. Never `m > 1`: a seasonal ARIMA took 82 s on 600 points and lost to the
 curve.
@@ -30,10 +30,10 @@ import numpy as np
 from ..arguments import Array, number, numbers, whole
 from ..quantities import Misuse, Unknown
 from ..series import periods, profile, recurrence, recurs
-from .arima import SLOW, Arima, Recursion, Trend, orders
+from .arima import NO_CURVE, SLOW, Arima, Fourier, Recursion, Trend
 from .ensemble import Candidate, Ensemble, LastValue, RecentMedian, SeasonalNaive
 from .forecaster import FEW_HORIZONS, PRIOR_SHARE, Band, Forecast, Forecaster, rates
-from .fourier import NO_CURVE, Fourier, fit_curve
+from .regressions import fit_curve, orders
 
 POINTS_FOR_ORDER = 600  # judgement: the memory of five hours at 30 s, not of last week
 POINTS_FOR_COEFFICIENTS = 1_000  # measured: 0.05–0.15 s a fit; more points move no coefficient noticeably
@@ -42,6 +42,17 @@ LINE = 60  # judgement: the slope is then known to a hundredth of the noise a st
 FEWEST_POINTS = 40  # judgement: five coefficients want eight observations each
 LONGEST_MEMORY = 0.9999  # of an innovation half is left after 7 000 steps
 ITERATIONS = 30  # measured: the likelihood is flat after 15
+MOST_POINTS = 20_000  # judgement: a week at 30 s; older values say little about the next half hour
+LONGEST_HORIZON_STEPS = 20_000  # judgement: more is a step in the wrong unit
+LONGEST_MEDIAN = 120  # judgement: its noise is then an eighth of one value's
+SHORTEST_MEDIAN = 20  # judgement: its noise is then a quarter of one value's
+MOST_TESTED = 1_500  # judgement: half a day at 30 s holds enough horizons; a second
+TESTED_LIVE = 300  # judgement: the stand-in is fitted within a tick
+UNREFITTED = 0.02  # of the weight; judgement: what counts less keeps its coefficients
+DROPPED = 1e-4  # of the weight: it was several errors worse. Trends and naive ones may be wanted later
+LEVEL_SHARES = (0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.75, 1.0)  # judgement: each about twice the one before
+SLOPE_SHARES = (0.005, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
+DAMPINGS = (0.8, 0.9, 0.95, 0.98)
 
 
 def fit_variants(values: Array, curve: Fourier, *, settling: bool = True) -> list[Arima]:
@@ -67,11 +78,6 @@ def refit(model: Arima, values: Array, curve: Fourier, *, coefficients: bool = T
         return _begun(model.recursion, curve, left)
     drifts = model.recursion.differenced and model.recursion.intercept != 0.0
     return _begun(_drifting(recursion, left) if drifts else recursion, curve, left)
-
-
-LEVEL_SHARES = (0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.75, 1.0)  # judgement: each about twice the one before
-SLOPE_SHARES = (0.005, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
-DAMPINGS = (0.8, 0.9, 0.95, 0.98)
 
 
 def fit_trends(values: Array, curve: Fourier, *, steps: int) -> list[Trend]:
@@ -222,30 +228,6 @@ def _drifting(recursion: Recursion, left: Array) -> Recursion:
     return replace(recursion, intercept=slope * (1.0 - sum(recursion.ar)))
 
 
-MOST_POINTS = 20_000  # judgement: a week at 30 s; older values say little about the next half hour
-
-
-LONGEST_HORIZON_STEPS = 20_000  # judgement: more is a step in the wrong unit
-
-
-LONGEST_MEDIAN = 120  # judgement: its noise is then an eighth of one value's
-
-
-SHORTEST_MEDIAN = 20  # judgement: its noise is then a quarter of one value's
-
-
-MOST_TESTED = 1_500  # judgement: half a day at 30 s holds enough horizons; half a second
-
-
-TESTED_LIVE = 300  # judgement: the stand-in is fitted within a tick
-
-
-UNREFITTED = 0.02  # of the weight; judgement: what counts less keeps its coefficients
-
-
-DROPPED = 1e-4  # of the weight: it was several errors worse. Trends and naive ones may be wanted later
-
-
 def fit_forecast(history_rps: Any, *, step_s: float, horizon_s: float, seed: int = 0) -> Forecaster:
     """Fit the forecast of this rate over the horizon.
 
@@ -346,14 +328,11 @@ def naive_forecaster(
     values = values[seen[0] :]
     known = sorted({p for p in periods if 1 < p <= values.size // 2})
     window = min(max(2 * steps, SHORTEST_MEDIAN), LONGEST_MEDIAN)
-
-    def candidates() -> list[Candidate]:
-        median = [RecentMedian(window=window)] if values.size > SHORTEST_MEDIAN else []
-        return [LastValue(), *median, *(SeasonalNaive(period=p) for p in known)]
-
+    median = [RecentMedian(window=window)] if values.size > SHORTEST_MEDIAN else []
+    candidates: list[Candidate] = [LastValue(), *median, *(SeasonalNaive(period=p) for p in known)]
     first = max(values.size // 2, values.size - TESTED_LIVE, max(known, default=0))
     first = min(max(1, min(first, values.size - 4 * steps), max(known, default=0)), values.size)
-    return _tested(candidates(), values, first, step_s=step_s, steps=steps, seed=seed)
+    return _tested(candidates, values, first, step_s=step_s, steps=steps, seed=seed)
 
 
 def _seen_once(values: Array, found: tuple[int, ...], step_s: float, steps: int) -> tuple[int, ...]:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from bench._truths_workload import SHAPES, judge
 from models.quantities import Misuse, Unknown
 from models.workload import Forecast, Forecaster, fit_forecast, forecast
-from models.workload.arima import Arima, Recursion
+from models.workload.arima import NO_CURVE, Arima, Recursion
 from models.workload.fitting import fit_variants, refit
-from models.workload.fourier import NO_CURVE
 
 NAN = float("nan")
 STEPS = 24

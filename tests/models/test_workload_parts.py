@@ -9,10 +9,10 @@ from models import codec
 from models.quantities import Unknown
 from models.series import recurrence, recurs
 from models.workload import Forecaster
-from models.workload.arima import Arima, Recursion
+from models.workload.arima import NO_CURVE, Arima, Fourier, Recursion
 from models.workload.ensemble import Ensemble, LastValue, RecentMedian
 from models.workload.fitting import fit_trends, naive_forecaster
-from models.workload.fourier import NO_CURVE, Fourier, fit_curve
+from models.workload.regressions import fit_curve
 
 pytestmark = pytest.mark.fast
 NAN = float("nan")
@@ -236,18 +236,11 @@ def test_peaks_cover_as_stated_whatever_the_load_looks_like(load: np.ndarray) ->
     assert 0.85 <= np.mean(covered) <= 0.96
 
 
-# The best naive forecast, which stands in when a fitted one has failed
-
+# --- the best naive forecast, which stands in when a fitted one has failed ---
 
 RNG = np.random.default_rng(5)
-
-
 LEVEL = 1_000.0 + RNG.normal(0.0, 50.0, 400)
-
-
 WALK = 5_000.0 + np.cumsum(RNG.normal(0.0, 60.0, 400))
-
-
 SEASON = 1_000.0 + 600.0 * np.sin(2.0 * np.pi * np.arange(400) / 48) + RNG.normal(0.0, 10.0, 400)
 
 
