@@ -11,7 +11,7 @@ import numpy as np
 from models.workload import Forecaster, fit_forecast
 
 from . import Figure
-from ._truths_workload import FAMILIES, SHAPES, STEP_S, FamilyFigures, family, judge
+from ._truths_workload import FAMILIES, JUMPS, SHAPES, STEP_S, FamilyFigures, family, judge
 
 SEEDS = 20
 FAMILY_SEEDS = 8
@@ -53,7 +53,7 @@ def _family(name: str, results: list[FamilyFigures]) -> Iterable[Figure]:
         ("maxima in the 90 % interval of the peak", statistics.mean(r.peaks_covered for r in results)),
     ):
         yield Figure(f"{name}: {what}", share, "share", at_least=0.85, at_most=0.96)
-    if name.startswith("jump"):
+    if name in JUMPS:
         after = statistics.mean(r.after_jump for r in results) / statistics.mean(r.steady for r in results)
         yield Figure(f"{name}: error from the third step on to the steady one", after, "x", at_most=1.2)
         highest = max(r.highest for r in results)
