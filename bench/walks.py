@@ -61,7 +61,7 @@ TARGETS: Mapping[str, tuple[float, float | None]] = {
     "refit": (28, None),
 }
 """Walk -> most files, most jumps."""
-BEFORE_RPS, AFTER_RPS = 600.0, 1000.0
+BEFORE_RPS, AFTER_RPS = 500.0, 1000.0
 INTERVAL_S = 30.0
 POLL_S = 0.02
 
