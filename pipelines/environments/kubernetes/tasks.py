@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,9 +17,9 @@ from ...settings.schema import KubernetesSettings, SparkSettings
 from . import manifests, pods
 from .manifests import COPY, OWNER, ROLE, Volume
 
-TASK = "headroom.io/task"
 GONE_S = 60.0  # judgement: a pod has 15 s to end
 POLL_S = 0.5
+LONGEST = 63  # a pod's name is its host name too
 
 
 class PodTask:
@@ -42,7 +44,7 @@ class PodTask:
         self._spark = spark
         self.role = role
         self.folder = volume.folder
-        self._name = role.replace(".", "-")
+        self._name = pod_name(role)
 
     @property
     def log(self) -> str:
@@ -85,12 +87,7 @@ class PodTask:
                 [module, str(file)],
                 self._settings,
                 self._spark,
-                labels={
-                    OWNER: self._owner,
-                    COPY: of.partition(".")[0],
-                    ROLE: kind,
-                    TASK: self.role,
-                },
+                labels={OWNER: self._owner, COPY: of.partition(".")[0], ROLE: kind},
                 environment=self._environment(),
                 mounts=self._mounts(kind, of),
             ),
@@ -153,6 +150,15 @@ class PodTask:
             own = self._volume.mounted(folder / "replays" / of)
             own += self._volume.mounted(recordings, read_only=True)
         return [*own, *self._volume.mounted(self._volume.jobs, read_only=True), *manifests.SCRATCH_MOUNTS]
+
+
+def pod_name(role: str) -> str:
+    """The name of a task's pod. In a role is the job's own name of an input, which may be any text."""
+    name = re.sub(r"[^a-z0-9]+", "-", role).strip("-")
+    if name == role.replace(".", "-") and len(name) <= LONGEST:
+        return name
+    told_apart = hashlib.sha256(role.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST - 9]}-{told_apart}"
 
 
 def stop_tasks(

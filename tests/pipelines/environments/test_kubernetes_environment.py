@@ -50,9 +50,13 @@ def opened(folder, toml, said):
 
 
 def replay_of(server, folder, owner, **more):
+    return task_of(server, folder, owner, "replay.orders-p1", **more)
+
+
+def task_of(server, folder, owner, role, **more):
     return PodTask(
         server.connect(),
-        "replay.orders-p1",
+        role,
         owner=owner,
         volume=Volume(folder),
         settings=CLUSTER.kubernetes.model_copy(update={"pending_s": 0.01}),
@@ -100,6 +104,17 @@ def test_nothing_is_created_without_the_label_of_the_owner(tmp_path, server):
     executor = json.loads(files["data"]["executor.json"])
     for template in (driver["spec"]["template"], executor):
         assert template["metadata"]["labels"][OWNER] == mine
+
+
+@pytest.mark.parametrize("own", ["events", "click_events", "Größe in cm", "e" * 80])
+def test_an_input_may_have_any_name_and_is_recorded_by_a_pod_of_its_own(tmp_path, server, own):
+    for name in (own, f"{own}2"):
+        task = task_of(server, tmp_path, "me", f"recording.orders.{name}")
+        with pytest.raises(NotReady, match="was not placed"):  # no kubelet runs here
+            task.start("a.module", tmp_path / "file", Brokers("kafka:9092"))
+    made = {one["metadata"]["name"] for _, _, _, how, _, one in server._history if how == "ADDED"}
+    assert len(made) == 2
+    assert all(len(name) <= 63 and name.startswith("recording-orders") for name in made)
 
 
 def test_without_the_lease_no_task_is_ended(tmp_path, server):
