@@ -25,6 +25,13 @@ def of_names(names: Collection[str]) -> Problems:
             yield f"job.{name}", f"is a name that copies of job.{copy['job']} get: choose another one"
 
 
+def of_labels(names: Collection[str], kind: DeploymentKind) -> Problems:
+    """Names that a cluster refuses: there a job's name is the value of labels."""
+    for name in names:
+        if kind == "kubernetes" and name.endswith("-"):
+            yield f"job.{name}", "ends with a hyphen, which no label of Kubernetes may: choose another name"
+
+
 def of_applications(jobs: Mapping[str, JobSettings], kind: DeploymentKind) -> Problems:
     """Mistakes of all jobs of the Spark operator together."""
     taken: dict[str, str] = {}

@@ -26,7 +26,7 @@ from pydantic_core import ErrorDetails
 from models.errors import Misconfigured
 from profiling_jobs.jobs import JOBS
 
-from .checks import of_applications, of_job, of_names, of_services
+from .checks import of_applications, of_job, of_labels, of_names, of_services
 from .schema import (
     LIVE_KEYS,
     BrokerSettings,
@@ -131,6 +131,7 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
             reader.wrong("brokers.bootstrap", "must name your brokers: in a cluster none are started")
     jobs = reader.jobs(tables.get("job", {}))
     if isinstance(found["deployment"], DeploymentSettings):
+        reader.all_wrong(of_labels(jobs, found["deployment"].kind))
         reader.all_wrong(of_applications(jobs, found["deployment"].kind))
     for name in tables.keys() - {*SECTIONS, "job"}:
         near = "; did you mean job.NAME?" if name == "jobs" else _nearest(name, (*SECTIONS, "job.NAME"))

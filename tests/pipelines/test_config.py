@@ -189,6 +189,13 @@ inputs = {e = "t"}
 CRON = "'0 4 * * Sat'"
 
 
+def test_a_job_whose_name_is_no_label_of_kubernetes_is_refused_there_only():
+    text = '[job.orders-]\nbuild = "a:b"\ninputs = {e = "t"}\n'
+    assert list(parse(text, environment={}).jobs) == ["orders-"]
+    (mistake,) = mistakes(APPLICATION + text)
+    assert "job.orders-: ends with a hyphen" in mistake
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
