@@ -42,6 +42,8 @@ POLL_S = 0.5
 ANSWER_S = 2.0  # judgement: milliseconds, on a busy cluster a second
 START_S = 120.0  # judgement: an image that is there starts in seconds
 STOPPED = "stopped"
+IN_VAIN = ("refused", "threw", "query failed")
+"""How a driver ends that would end the same way again."""
 RESTARTING = "restarting"
 """In place of our mark, at 0 replicas: wanted, and about to be started with the declared size."""
 
@@ -91,7 +93,7 @@ class KubernetesDeployments:
         """Start a job. Returns once its Deployment is made: `status` says how it gets on."""
         plans.check(plan)
         with self._alone(plan.name):
-            before = self._asked(plan.name)
+            before = self._find(plan.name, asked=True)
             if before is not None and _wanted(before):
                 raise Unsafe(f"{plan.name} was launched already: scale it, or stop it first")
             plans.check_neighbours(plan, [(_plan(one), _wanted(one)) for one in self._all()])
@@ -140,55 +142,18 @@ class KubernetesDeployments:
         """State of a deployment now, also while its driver is dead."""
         found = self._known(name)
         plan = _plan(found)
-        declared, ours = plan.scale_out, _ours(found, self._owner)
         there = self._pods(plan)
-        if _notes(found).get(MARK) == RESTARTING:
-            return _still("restarting", declared, "it is ended, to be started with another size", ours)
-        if not _wanted(found):
-            if any(pods.role(one) == "driver" for one in there):
-                return _still("stopped", declared, "its driver is about to end", ours)
-            ended = self._ended(plan, found)
-            how = "stopped" if ended is None else f"stopped {ended.reason}"
-            if _notes(found).get(MARK) != STOPPED:
-                how = "its Deployment was set to 0 replicas by another: `kubectl scale` it to 1 again"
-            return _still("stopped", declared, how, ours)
         driver = pods.newest_driver(there)
+        none = Unknown("its driver does not run")
+        status = Status("stopped", plan.scale_out, 0, none, ours=_ours(found, self._owner))
+        if _notes(found).get(MARK) == RESTARTING:
+            return replace(status, state="restarting", reason="it is ended, to be started with another size")
+        if not _wanted(found):
+            return replace(status, reason=self._why_stopped(plan, found, there))
         if driver is None:
             has_run = pods.first_ran_s(found) is not None
-            return _still("restarting" if has_run else "starting", declared, pods.not_made(found), ours)
-        coming: Literal["starting", "restarting"] = (
-            "restarting" if pods.restarts(driver) or pods.replaced(driver, found) else "starting"
-        )
-        state, why = pods.explained(driver, lambda: self._events(driver))
-        ended = _last_words(driver)
-        in_vain = (
-            ended is not None and ended.how in ("refused", "threw", "query failed") and not ended.batches
-        )
-        # Kubernetes starts it again all the same: it has failed until a query has started.
-        failed = _still("failed", declared, ended.reason, ours) if ended is not None and in_vain else None
-        if state == "waiting":
-            if failed is not None:
-                return failed
-            if ended is not None and ended.how == "finished":
-                return _still("stopped", declared, ended.reason, ours)
-            return _still(coming, declared, ended.reason if ended else why, ours)
-        try:
-            said = self._client(found, driver).status(timeout_s=ANSWER_S)
-        except NotReady as error:
-            # It listens from its first second to its last: a driver that refuses is not up yet.
-            refused = isinstance(error.__cause__, ConnectionRefusedError)
-            if refused and failed is not None:
-                return failed
-            silent = Unknown(str(error))
-            return Status(coming if refused else "running", declared, silent, silent, str(error), ours)
-        alive = len(said["executors"])
-        if not said["queries"]:
-            if failed is not None:
-                return failed
-            none = Unknown("no query has started yet")
-            return Status(coming, declared, alive, none, self._pending(plan, there), ours)
-        reason = self._pending(plan, there) or said["unsettled"] if alive != declared else ""
-        return Status("running", declared, alive, said["queries"][0]["run_id"], reason, ours)
+            return replace(status, state="restarting" if has_run else "starting", reason=pods.not_made(found))
+        return self._driven(status, plan, found, driver, there)
 
     def plan(self, name: str) -> Plan:
         """Plan of a deployment; `scale_out` is the declared one."""
@@ -229,14 +194,6 @@ class KubernetesDeployments:
     def theirs(self, name: str) -> None:
         """None: no other system runs these jobs."""
 
-    def said(self, name: str) -> dict[str, Any]:
-        """What its driver says: state, batches, application_id, executors, wanted, queries."""
-        found = self._known(name)
-        driver = pods.newest_driver(self._pods(_plan(found)))
-        if driver is None:
-            raise NotReady(f"the driver of {name} does not run: try again")
-        return self._client(found, driver).status(timeout_s=ANSWER_S)
-
     def page(self, name: str) -> tuple[str, str]:
         """The address of the driver's own page, and its run's name there."""
         found = self._known(name)
@@ -247,6 +204,69 @@ class KubernetesDeployments:
         if "application_id" not in said:
             raise NotReady(f"the driver of {name} has no Spark session yet: try again")
         return f"http://{driver['status']['podIP']}:{manifests.PAGE_PORT}", said["application_id"]
+
+    # --------------------------------------------------------------------------------------- the status
+
+    def _driven(
+        self, status: Status, plan: Plan, found: Manifest, driver: Manifest, there: list[Manifest]
+    ) -> Status:
+        """Of one whose driver has a pod: by what it answers, or by why it does not. `status`: without it."""
+        last = _last_words(driver)
+        restarts = pods.restarts(driver) or pods.replaced(driver, found)
+        coming = replace(status, state="restarting" if restarts else "starting")
+        in_vain = last is not None and last.how in IN_VAIN and not last.batches
+
+        def not_yet(reason: str, **known: Any) -> Status:
+            if last is not None and in_vain:
+                # Kubernetes starts it again all the same: it has failed until a query has started.
+                return replace(status, state="failed", reason=last.reason)
+            return replace(coming, reason=reason, **known)
+
+        how, why = self._explained(driver)
+        if how == "waiting":
+            if last is not None and last.how == "finished":
+                return replace(status, reason=last.reason)
+            return not_yet(last.reason if last else why)
+        try:
+            said = self._client(found, driver).status(timeout_s=ANSWER_S)
+        except NotReady as error:
+            silent = {"executors_alive": Unknown(str(error)), "run_id": Unknown(str(error))}
+            # It listens from its first second to its last: a driver that refuses is not up yet.
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                return not_yet(str(error), **silent)
+            return replace(status, state="running", reason=str(error), **silent)
+        alive = len(said["executors"])
+        if not said["queries"]:
+            none = Unknown("no query has started yet")
+            return not_yet(self._pending(plan, there), executors_alive=alive, run_id=none)
+        reason = ""
+        if alive != plan.scale_out:
+            reason = self._pending(plan, there) or said["unsettled"]
+        run_id = said["queries"][0]["run_id"]
+        return replace(status, state="running", executors_alive=alive, run_id=run_id, reason=reason)
+
+    def _why_stopped(self, plan: Plan, found: Manifest, there: list[Manifest]) -> str:
+        if any(pods.role(one) == "driver" for one in there):
+            return "its driver is about to end"
+        if _notes(found).get(MARK) != STOPPED:
+            return "its Deployment was set to 0 replicas by another: `kubectl scale` it to 1 again"
+        ended = Ended.read(self._volume.driver(plan), incarnation=_incarnation(found))
+        return "stopped" if ended is None else f"stopped {ended.reason}"
+
+    def _pending(self, plan: Plan, there: list[Manifest]) -> str:
+        """Why executors do not start; empty where none waits."""
+        mine = [pod for pod in there if pods.role(pod) == "executor"]
+        for pod in mine:
+            how, why = self._explained(pod)
+            if how == "waiting" and why:
+                return f"executor pod {pods.name(pod)} waits: {why}"
+        missing = plan.scale_out - len(mine)  # of a pod that a quota has refused there is no trace
+        if missing <= 0 or (short := self._shortage(plan, missing)) is None:
+            return ""
+        return f"{executors(missing, 'are')} missing: {short.said('starting them', 'needs')}"
+
+    def _explained(self, pod: Manifest) -> tuple[pods.Progress, str]:
+        return pods.explained(pod, lambda: pods.events(self._api, pod))
 
     # ------------------------------------------------------------------------------------------ the paths
 
@@ -356,7 +376,7 @@ class KubernetesDeployments:
 
     def _await_removed(self, name: str) -> None:
         until = time.monotonic() + START_S
-        while self._asked(name) is not None:
+        while self._find(name, asked=True) is not None:
             if time.monotonic() > until:
                 raise NotReady(
                     f"the Deployment {manifests.driver_name(name)} of an earlier launch is still being "
@@ -435,34 +455,29 @@ class KubernetesDeployments:
         for watched in self._drivers.values():
             yield from watched.all()
 
-    def _asked(self, name: str) -> Manifest | None:
-        """The Deployment as the API server has it now, for code that changes it."""
-        return self._find(name, self._api.find)
-
     def _known(self, name: str, *, asked: bool = False) -> Manifest:
-        found = self._asked(name) if asked else self._find(name, self._watched)
+        found = self._find(name, asked=asked)
         if found is None:
             there = ", ".join(map(_name, self._all())) or "none"
             raise Misconfigured("deployment", f"there is no '{name}' here; there is {there}")
         return found
 
-    def _find(self, name: str, find: Callable[[str, str, str], Manifest | None]) -> Manifest | None:
+    def _find(self, name: str, *, asked: bool) -> Manifest | None:
+        """The Deployment; `asked`: as the API server has it now, for code that changes it."""
         if not plans.NAME.fullmatch(name):
             return None
-        for namespace in self._drivers:
-            found = find("Deployment", namespace, manifests.driver_name(name))
+        deployment = manifests.driver_name(name)
+        for namespace, watched in self._drivers.items():
+            found = self._api.find("Deployment", namespace, deployment) if asked else watched.find(deployment)
             if found is None:
                 continue
             if found["metadata"].get("labels", {}).get(OWNER) != self._owner:
                 raise Unsafe(
-                    f"the Deployment {manifests.driver_name(name)} in {namespace} belongs to another owner: "
+                    f"the Deployment {deployment} in {namespace} belongs to another owner: "
                     "name the job differently, or delete it"
                 )
             return found
         return None
-
-    def _watched(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        return self._drivers[namespace].find(name)
 
     def _pods(self, plan: Plan) -> list[Manifest]:
         """Its driver and executors, as far as they are not over; what sends a copy its records is none."""
@@ -471,21 +486,6 @@ class KubernetesDeployments:
     def _ask_pods(self, plan: Plan) -> list[Manifest]:
         """The pods as the API server has them now, for code that waits for them or acts on them."""
         return _living(self._pods_of[manifests.namespace(self._settings, plan)].ask({COPY: plan.name}))
-
-    def _events(self, pod: Manifest) -> list[Manifest]:
-        return pods.events(self._api, pod)
-
-    def _pending(self, plan: Plan, there: list[Manifest]) -> str:
-        """Why executors do not start; empty where none waits."""
-        mine = [pod for pod in there if pods.role(pod) == "executor"]
-        for pod in mine:
-            state, why = pods.explained(pod, lambda pod=pod: self._events(pod))  # type: ignore[misc]
-            if state == "waiting" and why:
-                return f"executor pod {pods.name(pod)} waits: {why}"
-        missing = plan.scale_out - len(mine)  # of a pod that a quota has refused there is no trace
-        if missing <= 0 or (short := self._shortage(plan, missing)) is None:
-            return ""
-        return f"{executors(missing, 'are')} missing: {short.said('starting them', 'needs')}"
 
     def _client(self, found: Manifest, driver: Manifest) -> ControlClient:
         address = driver["status"].get("podIP")
@@ -496,9 +496,6 @@ class KubernetesDeployments:
     def _token(self, name: str) -> str:
         """Token of a driver, derived so that no right to read Secrets is needed to know it again."""
         return hmac.new(self._key, name.encode(), "sha256").hexdigest()
-
-    def _ended(self, plan: Plan, found: Manifest) -> Ended | None:
-        return Ended.read(self._volume.driver(plan), incarnation=_incarnation(found))
 
     def _check_quota(self, plan: Plan, more: int, *, driver: bool = False) -> None:
         """Refuse what the namespace's quota cannot give to so many executors, and to their driver."""
@@ -596,9 +593,3 @@ def _last_words(driver: Manifest) -> Ended | None:
         return codec.from_json(Ended, json.loads(pods.last_message(driver)))
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _still(
-    state: Literal["starting", "restarting", "stopped", "failed"], declared: int, reason: str, ours: bool
-) -> Status:
-    return Status(state, declared, 0, Unknown("its driver does not run"), reason, ours)
