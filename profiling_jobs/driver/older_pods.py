@@ -52,8 +52,17 @@ def older(there: Iterable[Pod], own: str, *, now: datetime) -> list[str]:
     return [
         name
         for name, one in sorted(found.items())
-        if _made(one) < _made(found[own]) and _runs(one) and not _late(one, now)
+        if _made(one) < _made(found[own]) and _runs(one) and not late(one, now)
     ]
+
+
+def late(pod: Pod, now: datetime) -> bool:
+    """Whether it should have gone long ago: its node does not say so, and starts nothing of it again.
+
+    `deletionTimestamp` is when its grace period ends.
+    """
+    ends = pod["metadata"].get("deletionTimestamp")
+    return ends is not None and (now - datetime.fromisoformat(ends)).total_seconds() > LATE_S
 
 
 def _made(pod: Pod) -> tuple[str, str]:
@@ -63,12 +72,6 @@ def _made(pod: Pod) -> tuple[str, str]:
 def _runs(pod: Pod) -> bool:
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return any("running" in one.get("state", {}) for one in statuses)
-
-
-def _late(pod: Pod, now: datetime) -> bool:
-    """`deletionTimestamp` is when its grace period ends."""
-    ends = pod["metadata"].get("deletionTimestamp")
-    return ends is not None and (now - datetime.fromisoformat(ends)).total_seconds() > LATE_S
 
 
 def _ask(path: str) -> Iterable[Pod]:

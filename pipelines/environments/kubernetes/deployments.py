@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from models.ports import Plan, Rescaled, Status
 from models.quantities import Unknown, executors
 from profiling_jobs import plans
 from profiling_jobs.brokers import Brokers
-from profiling_jobs.driver import before_start
+from profiling_jobs.driver import before_start, older_pods
 from profiling_jobs.driver.channel import ControlClient
 from profiling_jobs.driver.launch_file import Ended, LaunchFile, write_json
 
@@ -358,8 +359,9 @@ class KubernetesDeployments:
         self._await_end(_plan(found))
 
     def _await_end(self, plan: Plan) -> None:
+        """Wait for its pods, but not for one on a node that is gone: the next driver does not either."""
         until = time.monotonic() + manifests.STOP_S + START_S
-        while left := self._ask_pods(plan):
+        while left := [one for one in self._ask_pods(plan) if not older_pods.late(one, datetime.now(UTC))]:
             if time.monotonic() > until:
                 names = ", ".join(map(pods.name, left))
                 raise NotReady(

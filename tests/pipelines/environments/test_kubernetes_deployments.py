@@ -392,6 +392,17 @@ class TestScaling:
         assert running.deployment()["spec"]["replicas"] == 1
         assert next_owner.status("orders").ours is True
 
+    def test_a_driver_on_a_node_that_is_gone_does_not_keep_a_restart_from_its_end(self, running):
+        lost = running.server.find("Pod", "jobs", "orders-driver-0")
+        running.api.delete("Pod", "jobs", "orders-driver-0")
+        lost["metadata"]["deletionTimestamp"] = (
+            "2026-11-19T10:00:00Z"  # and no kubelet says that it has ended
+        )
+        running.api.create("Pod", lost)
+        running.deployments._await_executors = lambda name, scale_out: None
+        assert running.deployments.scale("orders", 3, epoch=1, path="restart").path == "restart"
+        assert running.deployment()["spec"]["replicas"] == 1
+
     def test_what_sends_its_records_does_not_keep_it_from_ending(self, running):
         labels = {**running.deployment()["metadata"]["labels"], manifests.ROLE: "replay"}
         running.api.create("Pod", {"metadata": {"name": "replay", "namespace": "jobs", "labels": labels}})
