@@ -74,6 +74,7 @@ def opened(
             timeout_s=settings.spark.scale_timeout_s + ENDING_S,
             check_lease=lease.check,
         )
+        stack.enter_context(everything.watching())
         failures = stack.enter_context(
             KubernetesFailures(
                 api,

@@ -8,13 +8,17 @@ and submits the application anew, so that a change of the size is a restart from
 The size, its epoch and our mark are written in one patch with the resourceVersion that was read. A size that
 does not fit the mark was set by another, and is only reported. An operator that is away misses a change for
 good, so the driver that is to be replaced is written down, too: while that one runs, nothing has happened.
+
+At rest pods are watched. The objects are not: the right to watch is one to read all of them. They are read
+anew after LOOK_S, and before every change.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,6 +27,7 @@ from models.ports import Plan, Query, Rescaled, Status
 from models.quantities import Unknown, executors
 
 from ...integrations.kubernetes_api import Conflict, Forbidden, KubernetesApi, Manifest
+from ...integrations.kubernetes_watch import Watched
 from ...settings import job_plans, spark_timeouts
 from ...settings.concerns import SPARKS_NETWORK_TIMEOUT_S
 from ...settings.schema import JobSettings, KubernetesSettings
@@ -37,6 +42,7 @@ APP_NAME = "sparkoperator.k8s.io/app-name"
 REPLACED = "headroom.io/replaced-driver"
 """The uid of the driver that ran when its size was set anew, and the size that it was started with."""
 POLL_S = 1.0  # judgement: a restart takes a minute
+LOOK_S = 15.0  # judgement: four requests a minute; the end of a driver is seen at once, by its pod
 
 IMAGE_SETTINGS = ("spec.image", "spec.imagePullPolicy")
 
@@ -96,8 +102,22 @@ class SparkApplicationDeployments:
         self._clock = clock
         self._sleep = sleep
         self._jobs = {name: job for name, job in jobs.items() if job.spark_application is not None}
+        self._pods_of = Watched(api, "Pod", settings.namespace, labels={APP_NAME: ""})
+        self._look_s = 0.0
+        self._looked: dict[str, tuple[float, Manifest | None]] = {}
+        """When the object of a job was read last, and what it was."""
         unread = Unknown("its SparkApplication says how many")
         self._queries = {name: their(name, job, executors=unread) for name, job in self._jobs.items()}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Read pods from a watch from now on, and objects at intervals, instead of asking each time."""
+        if not self._jobs:
+            yield
+            return
+        with self._pods_of:
+            self._look_s = LOOK_S
+            yield
 
     # ---------------------------------------------------------------------------------------- the port
 
@@ -116,8 +136,8 @@ class SparkApplicationDeployments:
             return self._ours.scale(name, scale_out, epoch=epoch, path=path)
         if scale_out < 1:
             raise Misconfigured(f"job.{name}.scale_out", f"must be at least 1, got {scale_out}")
-        found = self._find(name)
-        if found is None or (status := self.status(name)).state in ("stopped", "failed"):
+        found = self._find(name, asked=True)
+        if found is None or (status := self._status(name, asked=True)).state in ("stopped", "failed"):
             why = self._missing(name) if found is None else status.reason
             raise NotReady(f"{name} does not run ({why}), so it is not rescaled")
         if epoch < _epoch(found):
@@ -144,11 +164,14 @@ class SparkApplicationDeployments:
         """What it does now, by the operator's words and by its pods."""
         if name not in self._jobs:
             return self._ours.status(name)
-        found = self._find(name)
+        return self._status(name, asked=False)
+
+    def _status(self, name: str, *, asked: bool) -> Status:
+        found = self._find(name, asked=asked)
         if found is None:
             gone = Unknown(self._missing(name))
             return Status("stopped", gone, 0, gone, gone.reason, elsewhere=True)
-        declared, there = declared_of(found), self._pods(name)
+        declared, there = declared_of(found), self._pods(name, asked=asked)
         driver = pods.newest_driver(there)
         says = found.get("status", {}).get("applicationState", {})
         said = says.get("state", "")
@@ -207,13 +230,13 @@ class SparkApplicationDeployments:
         """The pod of its driver, while it lives."""
         if name not in self._jobs:
             return self._ours.driver_pod(name)
-        return pods.newest_driver(self._pods(name))
+        return pods.newest_driver(self._pods(name, asked=True))
 
     def executor_pods(self, name: str) -> list[Manifest]:
         """The running executors, oldest first."""
         if name not in self._jobs:
             return self._ours.executor_pods(name)
-        there = self._pods(name)
+        there = self._pods(name, asked=True)
         driver = pods.newest_driver(there)
         return (
             [] if driver is None else pods.running_executors(one for one in there if _owned_by(one, driver))
@@ -258,7 +281,7 @@ class SparkApplicationDeployments:
         }
         changes: Manifest = {}
         if scale_out != (before := declared_of(found)):
-            driver = pods.newest_driver(self._pods(name))
+            driver = pods.newest_driver(self._pods(name, asked=True))
             if driver is not None and _replaced(found)[0] != driver["metadata"]["uid"]:
                 notes[REPLACED] = f"{driver['metadata']['uid']}/{before}"
             changes["spec"] = {"executor": {"instances": scale_out}}
@@ -282,7 +305,9 @@ class SparkApplicationDeployments:
 
     def _await(self, name: str, scale_out: int) -> None:
         until_s = self._clock() + self._timeout_s
-        while (status := self.status(name)).state != "running" or status.executors_alive != scale_out:
+        while (
+            status := self._status(name, asked=True)
+        ).state != "running" or status.executors_alive != scale_out:
             if status.state in ("failed", "stopped"):
                 raise NotReady(f"{name} did not come back: {status.reason}")
             if self._clock() > until_s:
@@ -310,8 +335,13 @@ class SparkApplicationDeployments:
     def _object(self, name: str) -> str:
         return str(self._jobs[name].spark_application)
 
-    def _find(self, name: str) -> Manifest | None:
-        return self._api.find(KIND, self._namespace, self._object(name))
+    def _find(self, name: str, *, asked: bool = False) -> Manifest | None:
+        """The object; `asked`: as the API server has it now."""
+        at_s, found = self._looked.get(name, (-math.inf, None))
+        if asked or self._clock() - at_s >= self._look_s:
+            found = self._api.find(KIND, self._namespace, self._object(name))
+            self._looked[name] = self._clock(), found
+        return found
 
     def _missing(self, name: str) -> str:
         return (
@@ -325,10 +355,10 @@ class SparkApplicationDeployments:
             return False
         return bool(notes.get(MARK) == manifests.mark(self._owner, name, declared, _epoch(found)))
 
-    def _pods(self, name: str) -> list[Manifest]:
+    def _pods(self, name: str, *, asked: bool = False) -> list[Manifest]:
         """Its driver and executors, as far as they are not over."""
-        there = self._api.list("Pod", self._namespace, labels={APP_NAME: self._object(name)})
-        return [one for one in there if not pods.over(one)]
+        read = self._pods_of.ask if asked else self._pods_of.all
+        return [one for one in read({APP_NAME: self._object(name)}) if not pods.over(one)]
 
     def _pending(self, there: list[Manifest]) -> str:
         """Why executors do not start; empty where none waits."""

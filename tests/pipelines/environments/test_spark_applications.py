@@ -15,6 +15,7 @@ from crd_schema import problems
 from fake_broker import FakeBroker
 from spark_operator import SparkOperator
 from stand_ins import plan
+from waiting import until
 
 from models.errors import HeadroomError, Misconfigured, NoRoom, NotReady, Unsafe
 from models.quantities import Unknown
@@ -437,6 +438,21 @@ class TestBesideOurs:
         assert (namespace, sorted(found)) == ("jobs", ["1", "2"])
         assert world.server.find("Pod", namespace, found["2"]) is not None
         assert world.deployments.executor_names("orders", "an earlier run") == ("jobs", {})
+
+    def test_at_rest_its_object_is_read_a_few_times_a_minute_and_its_pods_are_watched(self, world, settled):
+        with world.deployments.watching():
+            until(lambda: world.deployments._pods_of._current)
+            world.server.requests.clear()
+            for _ in range(15):  # a minute of samples, and an evaluation
+                assert world.status().state == "running"
+                _, application = world.deployments.page("orders")
+                assert len(world.deployments.executor_names("orders", application)[1]) == 2
+                world.now_s += 4.0
+            assert len(world.server.requests) <= 5
+            assert world.deployments.scale("orders", 3, epoch=1).after == 3
+            driver = world.deployments.driver_pod("orders")["metadata"]["name"]
+            world.api.delete("Pod", "jobs", driver, grace_s=0)
+            until(lambda: world.status().state == "restarting")
 
     def test_its_page_is_that_of_its_driver(self, world, settled):
         submission = world.application()["status"]["submissionID"]
