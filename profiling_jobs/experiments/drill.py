@@ -158,10 +158,13 @@ class DrillRun:
         try:
             self.may_cause(self.kind)
             injection = self.failures.inject(self.watch.name, self.kind)
-            self.failed_s = injection.at_s
-            problem = self._observe(before, run_id, injection)
         except NotReady as error:
             return self._invalid(f"the failure could not be caused: {error}", before.rate_rps, {})
+        self.failed_s = injection.at_s
+        try:
+            problem = self._observe(before, run_id, injection)
+        except NotReady as error:
+            problem = f"its recovery could not be followed: {error}"
         return self._judge(before, injection, problem)
 
     def _wait_undisturbed(self) -> Undisturbed | str:

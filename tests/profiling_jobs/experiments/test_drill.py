@@ -244,6 +244,24 @@ class TestOneBesideAnother:
         assert kept == again.event
         assert world.nothing_is_left()
 
+    def test_one_that_cannot_be_followed_was_caused_all_the_same_and_is_cleared(self, monkeypatch):
+        monkeypatch.setattr(drilling, "RETRIES", 0)
+        world = World()
+        active = world.failures.active
+
+        def away():
+            world.failures.active = back
+            raise NotReady("the API server does not answer")
+
+        def back():
+            return active()
+
+        world.three_seconds_after_a_failure(lambda: setattr(world.failures, "active", away))
+        (spoilt,) = world.drilling().run(once("executor_freeze"))
+        assert spoilt.event.reason == "its recovery could not be followed: the API server does not answer"
+        assert spoilt.details["victim"]
+        assert world.nothing_is_left()
+
     @pytest.mark.parametrize(
         ("kind", "meanwhile", "reason"),
         [
