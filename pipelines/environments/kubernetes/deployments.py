@@ -231,11 +231,13 @@ class KubernetesDeployments:
         try:
             said = self._client(found, driver).status(timeout_s=ANSWER_S)
         except NotReady as error:
-            silent = {"executors_alive": Unknown(str(error)), "run_id": Unknown(str(error))}
+            silent = Unknown(str(error))
             # It listens from its first second to its last: a driver that refuses is not up yet.
             if isinstance(error.__cause__, ConnectionRefusedError):
-                return not_yet(str(error), **silent)
-            return replace(status, state="running", reason=str(error), **silent)
+                return not_yet(str(error), executors_alive=silent, run_id=silent)
+            return replace(
+                status, state="running", executors_alive=silent, run_id=silent, reason=silent.reason
+            )
         alive = len(said["executors"])
         if not said["queries"]:
             none = Unknown("no query has started yet")
