@@ -118,10 +118,12 @@ def _kinds(context: Context, order: Order, given: Sequence[str] | None) -> tuple
     return tuple(kind for kind in kinds if kind in can)
 
 
-def _check_again(context: Context, kind: str) -> None:
+def _check_again(context: Context, kind: str, *, live: JobSettings | None = None) -> None:
     """At the moment of the injection: a job may have been launched since the order, or its blackout begun."""
     if kind == BROKER:
         _refuse_under_live_jobs(context)
+    if live and (window := time_windows.blackout(live, context.environment.clock.now_s())) is not None:
+        raise NotReady(f"the blackout {window.why} has begun meanwhile")
 
 
 def _refuse_under_live_jobs(context: Context) -> None:
@@ -211,7 +213,7 @@ def _on_live(
                 on="live",
                 batch_began_s=lambda batch: environment.batch_began_s(name, batch),
                 failures=environment.failures,
-                may_cause=lambda kind: _check_again(context, kind),
+                may_cause=lambda kind: _check_again(context, kind, live=job),
                 clock=around.clock,
                 settings=how,
                 say=lambda line: order.say(line, share=len(found) / len(kinds)),

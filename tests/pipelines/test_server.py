@@ -505,6 +505,17 @@ class TestDrills:
         assert (run, len(done["drills"]), done["kept"]) == (["executor_kill"], 1, False)
         assert lines[-1] == "the blackout payday has begun: driver_kill is left out"
 
+    def test_nothing_is_caused_in_a_blackout_that_begins_while_the_job_is_watched(self, service, monkeypatch):
+        service.launched()
+        service.change(allow_live_drills=True)
+        begins_s = service.environment.clock.now_s() + 30.0  # it is watched for a minute before
+        monkeypatch.setattr(
+            time_windows, "blackout", lambda job, now_s: Blackout("payday") if now_s > begins_s else None
+        )
+        monkeypatch.setattr(type(service.environment.failures), "inject", None)
+        [drill] = service.drilled(kinds=["driver_kill"], live=True)["drills"]
+        assert "the blackout payday has begun meanwhile" in drill["invalid"]
+
 
 class TestBlackout:
     @pytest.fixture

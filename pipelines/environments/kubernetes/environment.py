@@ -6,6 +6,7 @@ running when we leave: the cluster keeps it alive, and the next owner of the fol
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,9 +15,9 @@ from models.errors import Misconfigured
 from profiling_jobs.brokers import Brokers
 
 from ...processes.owner import Owner
-from ...settings import spark_timeouts
+from ...settings import spark_timeouts, time_windows
 from ...settings.job_plans import ENDING_S
-from ...settings.schema import Settings
+from ...settings.schema import JobSettings, Settings
 from ..base import Environment, Say, removed
 from ..real import assembled, changed_settings, check_attached, yours
 
@@ -81,7 +82,7 @@ def opened(
                 everything,
                 settings.kubernetes,
                 owner=mine,
-                live_drills=lambda job: job in settings.jobs and settings.jobs[job].allow_live_drills,
+                live_drills=lambda job: job in settings.jobs and _may_be_drilled(settings.jobs[job]),
                 network_timeout_s=spark_timeouts.silence_s(settings.spark, settings.spark.conf),
                 check_lease=lease.check,
             )
@@ -111,6 +112,11 @@ def opened(
             own_topics=False,
             removed_jobs=tuple(sorted({one.job for one in left})),
         )
+
+
+def _may_be_drilled(job: JobSettings) -> bool:
+    """Whether failures may be caused in the live job now."""
+    return job.allow_live_drills and time_windows.blackout(job, time.time()) is None
 
 
 def named_brokers(settings: Settings) -> Brokers:

@@ -8,7 +8,7 @@ import pytest
 from api_server import ApiServer
 from stand_ins import plan
 
-from models.errors import NotReady, Unsafe
+from models.errors import HeadroomError, NotReady, Unsafe
 from models.quantities import Unknown
 from pipelines.environments import base
 from pipelines.environments.kubernetes.manifests import COPY, OWNER, ROLE, Volume, owner_label
@@ -87,6 +87,21 @@ def test_a_job_that_was_taken_out_of_the_settings_is_named_and_its_copies_are_kn
 def test_what_the_driver_of_another_system_reports_is_unknown(tmp_path):
     with opened(tmp_path, TOML, []) as environment:
         assert isinstance(environment.batch_began_s("theirs", 1), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "allow_live_drills"),
+        ('allow_live_drills = true\nblackouts = ["daily 00:00-24:00"]\n', "until no blackout lasts"),
+        ("allow_live_drills = true\n", "does not run"),  # no kubelet runs here
+    ],
+)
+def test_a_live_job_is_hit_only_where_that_is_allowed_and_outside_of_blackouts(tmp_path, more, said):
+    with opened(tmp_path, TOML + OURS + more, []) as environment:
+        environment.deployments.launch(plan("orders", checkpoint=str(tmp_path / "checkpoints" / "orders")))
+        with pytest.raises(HeadroomError, match=said):
+            environment.failures.inject("orders", "executor_kill")
 
 
 def test_nothing_is_created_without_the_label_of_the_owner(tmp_path, server):
