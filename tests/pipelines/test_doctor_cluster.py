@@ -137,6 +137,26 @@ def test_a_size_that_the_quota_has_no_room_for_is_told(server: ApiServer, ours: 
     assert "job.orders.scale_out_max" in found.fix
 
 
+@pytest.mark.parametrize("ahead_s", [-60.0, 60.0, 0.0])
+def test_clocks_that_differ_are_told_however_long_the_other_checks_take(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    version = KubernetesApi.version
+
+    def asked_late(api: KubernetesApi) -> tuple[str, float]:
+        found, at_s = version(api)
+        return found, at_s + ahead_s
+
+    monkeypatch.setattr(KubernetesApi, "version", asked_late)
+    server.connect().create("SparkApplication", APPLICATION)
+    settings = loading.parse(TOML, environment={})
+    before_s = time.time() - 20.0  # when `headroom doctor` began
+    found = cluster(Surroundings(settings, Path("h.toml"), Path(), before_s))
+    said = [one.found for one in found if "clock" in one.found]
+    assert len(said) == bool(ahead_s)
+    assert all(one == "its clock differs from ours by 60 s" or "59 s" in one for one in said)
+
+
 def test_what_of_the_installation_is_missing_is_named(server: ApiServer) -> None:
     api = server.connect()
     assert [one.found for one in told(OURS)] == [

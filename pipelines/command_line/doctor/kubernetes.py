@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,8 +80,10 @@ def cluster(around: Surroundings) -> list[Finding]:
     except Misconfigured as wrong:
         return problem(WHAT, str(wrong), f"set {wrong.setting}")
     try:
+        asked_s = time.time()
         version, at_s = api.version()
         found = [
+            *_skew(at_s, asked_s=asked_s, answered_s=time.time()),
             *_missing_rights(api, settings, around),
             *_chaos_mesh(api, settings),
             *_spark_applications(api, settings, around),
@@ -98,10 +101,15 @@ def cluster(around: Surroundings) -> list[Finding]:
         return problem(WHAT, str(error), "start the cluster, or correct kubernetes.context")
     finally:
         api.close()
-    if abs(at_s - around.now_s) > SKEW_S:
-        seen = f"its clock differs from ours by {abs(at_s - around.now_s):.0f} s"
-        found += warning(WHAT, seen, "synchronise the clocks")
     return found or ok(WHAT, f"{api.where}, {version}: every right is granted; {image}")
+
+
+def _skew(at_s: float, *, asked_s: float, answered_s: float) -> list[Finding]:
+    """Whether the server's clock, in whole seconds, was another than ours as it answered."""
+    skew_s = max(at_s - answered_s, asked_s - (at_s + 1.0))
+    if skew_s <= SKEW_S:
+        return []
+    return warning(WHAT, f"its clock differs from ours by {skew_s:.0f} s", "synchronise the clocks")
 
 
 def _missing_rights(api: KubernetesApi, settings: KubernetesSettings, around: Surroundings) -> list[Finding]:
