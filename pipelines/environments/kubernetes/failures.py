@@ -94,7 +94,6 @@ class KubernetesFailures:
 
     def inject(self, deployment: str, kind: str) -> Injection:
         """Cause a failure, and return as soon as Chaos Mesh says that the pods are hit."""
-        self._check_lease()
         plan = self._pods.plan(deployment)
         if kind not in chaos.CHAOS:
             raise chaos.why_not(kind)
@@ -284,6 +283,7 @@ class KubernetesFailures:
                     yield {**found, "kind": kind}  # the items of a list do not say it
 
     def _create(self, manifest: Manifest) -> None:
+        self._check_lease()  # not earlier: looking at the pods may have taken long
         try:
             self._api.create(manifest["kind"], manifest)
         except NoSuchKind as error:

@@ -148,6 +148,28 @@ def test_a_failure_that_cannot_be_applied_times_out_with_the_reason(place):
     assert objects(place) == []
 
 
+def test_an_owner_that_loses_its_lease_causes_nothing_and_leaves_the_rest_to_the_next(place):
+    lost = []
+
+    def check_lease():
+        if lost:
+            raise Unsafe("the Lease was taken over")
+
+    executors = place.pods.executor_pods
+
+    def lost_meanwhile(name):
+        lost.append(name)
+        return executors(name)
+
+    with place.failures(check_lease=check_lease) as failures:
+        injection = failures.inject(COPY, "network_delay")
+        place.pods.executor_pods = lost_meanwhile
+        with pytest.raises(Unsafe, match="Lease"):
+            failures.inject(COPY, "executor_kill")
+    assert len(place.pods.names(COPY)) == 3
+    assert place.failures().left_over() == (injection,)
+
+
 def test_an_object_that_is_held_is_reported_with_the_command_that_helps(place):
     failures = place.failures()
     injection = failures.inject(COPY, "network_delay")
