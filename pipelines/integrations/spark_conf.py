@@ -26,6 +26,10 @@ OURS = {
     "spark.dynamicAllocation.enabled": "remove it",
     "spark.authenticate": "remove it",
     "spark.authenticate.secret": "remove it",
+    "spark.kubernetes.namespace": "set kubernetes.namespace instead",
+    "spark.kubernetes.container.image": "set kubernetes.image instead",
+    # Without our labels and mounts an executor is not found, and sees none of its files.
+    "spark.kubernetes.executor.podTemplateFile": "set the keys of [kubernetes] instead",
     f"spark.executorEnv.{OWNER}": "remove it",
     f"spark.executorEnv.{ROLE}": "remove it",
 }

@@ -277,6 +277,7 @@ class KubernetesDeployments:
         """The Deployment is made first, since it owns the others, and its driver is started last."""
         name, namespace = manifests.driver_name(plan.name), manifests.namespace(self._settings, plan)
         files = f"{name}-{secrets.token_hex(4)}"
+        launch_files = self._launch_files(plan, incarnation)  # first: it may refuse
         self._check_lease()  # an earlier launch may have been waited for
         annotations = {**self._annotations(plan, epoch, incarnation), LAUNCH: files}
         deployment = manifests.driver_deployment(
@@ -303,7 +304,7 @@ class KubernetesDeployments:
             "ownerReferences": [owned],
         }
         self._api.create("Secret", {"metadata": about, "stringData": {"token": self._token(plan.name)}})
-        self._api.create("ConfigMap", {"metadata": about, "data": self._launch_files(plan, incarnation)})
+        self._api.create("ConfigMap", {"metadata": about, "data": launch_files})
         self._patch(
             made, {"spec": {"replicas": 1, "paused": False}, "metadata": {"annotations": annotations}}
         )

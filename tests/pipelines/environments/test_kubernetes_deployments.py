@@ -133,12 +133,16 @@ def test_the_next_owner_of_the_folder_finds_it_and_knows_its_token(cluster):
 
 @pytest.mark.parametrize(
     ("changes", "told"),
-    [({"checkpoint": "/elsewhere/orders"}, "not on the volume"), ({"inputs": {}}, "names no topic")],
+    [
+        ({"checkpoint": "/elsewhere/orders"}, "not on the volume"),
+        ({"inputs": {}}, "names no topic"),
+        ({"conf": {"spark.kubernetes.namespace": "other"}}, "set kubernetes.namespace instead"),
+    ],
 )
 def test_what_cannot_run_is_refused_and_leaves_nothing(cluster, changes, told):
     with pytest.raises(Misconfigured, match=told):
         cluster.deployments.launch(cluster.plan(**changes))
-    assert cluster.deployments.names() == ()
+    assert cluster.server.all("Deployment") == cluster.server.all("Secret") == []
 
 
 @pytest.mark.parametrize(
