@@ -54,6 +54,7 @@ class Listener:
             "order": lambda request: server.order(request["id"], since=request.get("since", 0)),
             "cancel": cancel,
             "status": lambda request: server.status(),
+            "alive": lambda request: {},  # for probes: it waits for no driver, and for no API server
         }
         try:
             self._server = ControlServer(calls, token=token, address=self._folder / SOCKET)

@@ -602,8 +602,11 @@ class TestClient:
         after.close()
         killed.close()
 
-    def test_the_probe_of_a_pod_asks_it_too(self, tmp_path):
-        listener = Listener(SimpleNamespace(status=dict), tmp_path)
+    def test_the_probe_of_a_pod_asks_it_too_and_waits_for_nobody_else(self, tmp_path):
+        def status():
+            raise NotReady("the API server does not answer for 45 s")
+
+        listener = Listener(SimpleNamespace(status=status), tmp_path)
         listener.start()
         probe = [sys.executable, "-S", "deploy/control/headroom-alive", str(tmp_path)]
         assert subprocess.run(probe, cwd=ROOT).returncode == 0
