@@ -315,7 +315,7 @@ def _under_way(state: State, seen: Seen) -> tuple[State, Hold | Scale]:
     if not change.problem:
         return state, Hold(
             f"change from {change.before} to {executors(change.to)} asked for {since} is being verified",
-            ends="the change verified, or rolled back",
+            ends="the verification of the change, or its rollback",
             patience_s=settings.take_effect_s + settings.settled_after_s + 3.0 * patience_s(settings),
         )
     failed = f"{executors(change.to)} failed: {change.problem}"
@@ -507,12 +507,21 @@ def too_few(state: State, seen: Seen, to: int) -> Move | None:
 
         load < (1 − share) · load at the change, for REST_S
         share = FALLS · 2^(returns to a larger size), or SCATTERS · the load's scatter over ten minutes
+
+    A load below 1 − FALLS_AT_MOST of it is no noise: there the scale-in window is enough.
     """
-    rest_s = max(REST_S, state.settings.scale_in_window_s)
+    load_rps, rest_s = _load_rps(state, seen), max(REST_S, state.settings.scale_in_window_s)
+
+    def counts(move: Move) -> bool:
+        if isinstance(load_rps, Unknown) or isinstance(move.load_rps, Unknown):
+            return True
+        return load_rps >= (1.0 - FALLS_AT_MOST) * move.load_rps
+
     found = (
         move
         for move in state.moves
         if to < move.to and seen.now - move.at_s < RETURNS_S and seen.now - move.high_at_s < rest_s
+        if counts(move)
     )
     return max(found, key=lambda move: move.to, default=None)
 
