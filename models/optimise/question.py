@@ -508,10 +508,13 @@ def rate(rps: float) -> str:
 
 
 def span(low: str, high: str) -> str:
-    """A range for people: 31–36k, or 36k where both ends read the same."""
+    """A range for people: 31–36k, 1.0–1.2k, or 36k where both ends read the same."""
     if low == high:
         return high
-    return f"{low[:-1] if low[-1] == high[-1] and low[-1] in 'kM' else low}–{high}"
+    if low[-1] != high[-1] or low[-1] not in "kM":
+        return f"{low}–{high}"
+    number = low[:-1]
+    return f"{number}.0–{high}" if "." in high and "." not in number else f"{number}–{high}"
 
 
 def seconds(value: float) -> str:

@@ -36,7 +36,13 @@ def test_rates(rps, text) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
-    [("31k", "36k", "31–36k"), ("950", "1.2k", "950–1.2k"), ("36k", "36k", "36k"), ("0", "950", "0–950")],
+    [
+        ("31k", "36k", "31–36k"),
+        ("950", "1.2k", "950–1.2k"),
+        ("36k", "36k", "36k"),
+        ("0", "950", "0–950"),
+        ("1k", "1.2k", "1.0–1.2k"),
+    ],
 )
 def test_spans(low, high, text) -> None:
     assert span(low, high) == text
