@@ -41,10 +41,14 @@ class Concern:
 def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern]:
     """What is known of a job before anything runs. `folder`: the one that headroom.toml lies in."""
     job, path = settings.jobs[name], f"job.{name}"
-    limited = False
-    if job.script is not None:
-        yield from _script(job, path, folder / job.script, settings.brokers)
-        limited = (folder / job.script).is_file() and bool(triggers.limits_in(_text(folder / job.script)))
+    program = ""
+    if job.script is not None and not (folder / job.script).is_file():
+        yield Concern(
+            f"{path}.script", f"is {job.script}, which is not there", f"write its path from {folder}"
+        )
+    elif job.script is not None:
+        program = (folder / job.script).read_text(encoding="utf-8", errors="replace")
+        yield from _script(job, path, program, settings.brokers)
     if job.copyable:
         try:
             plans.check(live_plan(name, job, folder=folder))
@@ -52,18 +56,13 @@ def concerns(name: str, settings: Settings, *, folder: Path) -> Iterator[Concern
             problem, _, fix = wrong.problem.rpartition(": ")
             yield Concern(wrong.setting, problem, fix)
     yield from _network_timeout(job, path, settings.spark)
-    yield from _batches(job, path, limited=limited)
+    yield from _batches(job, path, limited=bool(triggers.limits_in(program)))
     if settings.deployment.kind != "simulated" and not job.elsewhere:
         yield from default_state_partitions(job, path, settings.spark)
 
 
-def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) -> Iterator[Concern]:
-    """The script is there, is called with what belongs to each copy, and has the declared batches."""
-    if not script.is_file():
-        yield Concern(
-            f"{path}.script", f"is {job.script}, which is not there", f"write its path from {script.parent}"
-        )
-        return
+def _script(job: JobSettings, path: str, program: str, brokers: BrokerSettings) -> Iterator[Concern]:
+    """The script is called with what belongs to each copy, and has the declared batches."""
     given = PLACEHOLDER.findall(" ".join(job.args))
     wanted = {"input": "{input_topic}"}
     if job.outputs:
@@ -79,7 +78,6 @@ def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) 
             "another checkpoint, which are passed as arguments",
             f"let the script read them from its arguments, and add {json.dumps(missing)[1:-1]}",
         )
-    program = _text(script)
     wrong = [triggers.mismatch(job.trigger_s, interval_s) for interval_s in triggers.spelt_in(program)]
     if wrong and all(wrong):
         problem, _, fix = wrong[0].rpartition(": ")
@@ -100,10 +98,6 @@ def _script(job: JobSettings, path: str, script: Path, brokers: BrokerSettings) 
             "longest_window_s",
             serious=False,
         )
-
-
-def _text(script: Path) -> str:
-    return script.read_text(encoding="utf-8", errors="replace")
 
 
 def network_timeout_s(job: JobSettings, spark: SparkSettings) -> float:
