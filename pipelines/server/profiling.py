@@ -93,7 +93,10 @@ def _check_decisions_can_follow(context: Context, name: str, state: probing.Stat
     job = context.settings.jobs[name]
     store, one_size = context.environment.store, len(state.settings.scale_outs) == 1
     peak_rps = workload_history.peak_rps(store, name)
-    if not (missing := missing_for_decisions(store, name, one_size=one_size, peak_rps=peak_rps)):
+    missing = missing_for_decisions(
+        store, name, one_size=one_size, peak_rps=peak_rps, limit_records=job.limit_records
+    )
+    if not missing:
         return
     invalid = [result.reason for result in state.results if not result.valid]
     if invalid:

@@ -144,7 +144,9 @@ def is_plenty(measurements: Iterable[Measurement], peak_rps: float | Unknown) ->
     return any(one.throughput_rps >= PLENTY * peak_rps for one in profiled)
 
 
-def missing_for_decisions(store: Store, job: str, *, one_size: bool, peak_rps: float | Unknown) -> str:
+def missing_for_decisions(
+    store: Store, job: str, *, one_size: bool, peak_rps: float | Unknown, limit_records: float
+) -> str:
     """What decisions need and is not known; empty where nothing is missing. `one_size`: no other is asked."""
     found = measured(store, job)
     if isinstance(found, Unknown) or not found:
@@ -157,7 +159,17 @@ def missing_for_decisions(store: Store, job: str, *, one_size: bool, peak_rps: f
         only = executors(saturated.pop())
         return f"its capacity is known with {only} only, and {FEWEST_SIZES} sizes show how it rises"
     costs = overheads_s(store, job)
-    return f"the cost of a batch is unknown: {costs.reason}" if isinstance(costs, Unknown) else ""
+    if isinstance(costs, Unknown):
+        return f"the cost of a batch is unknown: {costs.reason}"
+    for one in found:
+        if one.sustained or one.scale_out not in costs:
+            continue
+        bare = batch_costs.bare_capacity_rps(
+            one.throughput_rps, overhead_s=costs[one.scale_out], limit_records=limit_records
+        )
+        if isinstance(bare, Unknown):
+            return f"the probes with {executors(one.scale_out)} contradict each other: {bare.reason}"
+    return ""
 
 
 # ----------------------------------------------------------------------------------------------- inside

@@ -80,7 +80,7 @@ def bare_capacity_rps(sustained_rps: float, *, overhead_s: float, limit_records:
     if share > 1.0 + OVERHEAD_ERROR:
         return Unknown(
             f"batches of {limit_records:,.0f} records with {overhead_s:.2f} s of overhead cannot sustain "
-            f"{sustained_rps:,.0f} records/s: profile again"
+            f"{sustained_rps:,.0f} records/s"
         )
     return sustained_rps / max(1.0 - share, LEAST_SHARE)
 
@@ -135,7 +135,7 @@ class BareCapacity:
             for rate in (found.low, found.mid, found.high)
         )
         if isinstance(mid, Unknown):
-            return mid
+            return Unknown(f"{mid.reason}: profile again")
         if isinstance(low, Unknown):  # never: it is smaller than mid
             return low
         if isinstance(high, Unknown):

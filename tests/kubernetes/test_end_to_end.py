@@ -335,7 +335,9 @@ class TestTheTenSteps:
         assert drill["kind"] == "executor_kill"
         assert drill["recovery_s"] > 0.0
         predicted = drill["details"].get("predicted_recovery_s", {})
-        assert not self.profiled or predicted["mid"] is not None
+        # The model smooths over the sizes: what the probes of a busy machine say may rule out a prediction.
+        told = predicted.get("mid") or "profile again" in predicted.get("reason", "")
+        assert told or not self.profiled, drill
         assert headroom.api.list("PodChaos", headroom.namespaces.copies) == []
 
     def test_10_the_models_decide(self, headroom: Headroom) -> None:
@@ -348,7 +350,8 @@ class TestTheTenSteps:
 
         explained = until(decided, "an evaluation with the new models")
         click.echo(f"explain: {explained['done']}, {explained['reason']}")
-        assert not self.profiled or explained["chosen"] in (1, 2, 3)
+        told = explained["chosen"] in (1, 2, 3) or "profile again" in explained["reason"]
+        assert told or not self.profiled, explained
 
     def test_live_from_two_to_three_executors_and_back_and_every_order_comes_out_once(
         self, headroom: Headroom, orders: Brokers

@@ -1,5 +1,6 @@
 """Probes and searches on the stepped twin: what they find, and what can spoil them."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -43,6 +44,12 @@ LIVE = replace(PLAN, name="live", role="live", scale_out=1, checkpoint="/checkpo
 def searched(world):
     """What is known of the capacities, without the points that were measured for their latency."""
     return tuple(one for one in measured(world.store, "enrichment") if one.executor_seconds)
+
+
+def missing_of(world, peak_rps, *, one_size=False):
+    return missing_for_decisions(
+        world.store, "enrichment", one_size=one_size, peak_rps=peak_rps, limit_records=LIMIT
+    )
 
 
 class World(ExperimentWorld):
@@ -528,9 +535,23 @@ class TestProfiling:
         world = World()
         world.profile(scale_outs=(1,)).run()
         load_rps = 0.5 * truth(1)
-        said = missing_for_decisions(world.store, "enrichment", one_size=False, peak_rps=load_rps)
+        said = missing_of(world, load_rps)
         assert said == "its capacity is known with 1 executor only, and 2 sizes show how it rises"
-        assert missing_for_decisions(world.store, "enrichment", one_size=True, peak_rps=load_rps) == ""
+        assert missing_of(world, load_rps, one_size=True) == ""
+
+    def test_an_overhead_that_the_capacity_rules_out_is_no_success(self):
+        world = World()
+        world.profile().run()
+        assert missing_of(world, truth(1)) == ""
+        # The batches were measured while another copy took the processors.
+        document = world.store.document("enrichment", "profiling")
+        slow = [[records, seconds + 3.0 * LIMIT / truth(2)] for records, seconds in document["batches"]["2"]]
+        document = {**document, "batches": {**document["batches"], "2": slow}}
+        world.store.save_document("enrichment", "profiling", document)
+        assert re.match(
+            r"the probes with 2 executors contradict each other: batches of .* cannot sustain",
+            missing_of(world, truth(1)),
+        )
 
     def test_a_job_that_keeps_up_with_many_times_its_load_is_not_asked_for_more(self):
         asked = []
@@ -550,7 +571,7 @@ class TestProfiling:
         assert is_plenty(found, load_rps)
         assert not is_plenty(found, most_rps / 2.0)
         for peak_rps, missing in ((load_rps, False), (most_rps / 2.0, True), (Unknown("no load"), True)):
-            said = missing_for_decisions(world.store, "enrichment", one_size=False, peak_rps=peak_rps)
+            said = missing_of(world, peak_rps)
             assert bool(said) is missing, said
 
     def test_an_interrupted_search_goes_on_after_one_of_a_single_size(self):
