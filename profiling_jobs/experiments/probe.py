@@ -82,6 +82,22 @@ class Readings:
         point = self._watch.timeline.last
         return 0.0 if isinstance(point, Unknown) else float(point.arrived)
 
+    def backlog(self) -> tuple[float, float]:
+        """Records that waited when the last batch was over, and the rate at which others came while it ran.
+
+        What came then is no backlog, however long a batch takes. Only where batches are limited is any left.
+        """
+        done = self._watch.timeline.commits(self._began_s, math.inf)[-2:]
+        left = self.troughs(done[-1].at_s, math.inf) if len(done) == 2 else []
+        came_rps = self._watch.timeline.arrival_rps(done[0].at_s, done[1].at_s) if left else 0.0
+        if not left or isinstance(came_rps, Unknown):
+            return self.lag(), 0.0
+        return max(0.0, left[-1] - came_rps * (done[1].at_s - done[0].at_s)), came_rps
+
+    def shortest_batch_s(self) -> float:
+        """0 before there are two."""
+        return min((seconds for _, seconds in self.batches(self._began_s, math.inf)), default=0.0)
+
     def batch_s(self) -> float:
         """How long the last batches took; 0 before there are two."""
         recent = self._watch.timeline.commits(-math.inf, math.inf)[-4:]
@@ -486,13 +502,17 @@ class ProbeRun:
         speed, limit = self._readings.speed_rps(self._clock.now_s()), self._rules.limit_records
         # With an interval trigger a batch is late only with more than the interval's input.
         full = (FULL_S + 2.0 * self._rules.trigger_s) * (speed or self.probe.rate_rps)
-        if limit is not None:
+        if limit is None:  # a batch takes all that waits, and while it runs as much comes again
+            full += 4.0 * self._readings.shortest_batch_s() * speed
+            waits, came_rps = self._readings.lag(), 0.0
+        else:
             full = max(min(full, 2.0 * limit), 1.0)
-        lag = self._readings.lag()
-        if lag < 0.5 * full:
-            wanted = max(2.0 * speed, self.probe.rate_rps)
-        elif lag > full:
-            wanted = max(1.0, (0.5 if lag < 2.0 * full else LOW_SHARE) * speed)
+            waits, came_rps = self._readings.backlog()
+            waits = max(waits, self._readings.lag() - 2.0 * limit)  # known before this batch is over
+        if waits < 0.5 * full:
+            wanted = max(2.0 * speed, 2.0 * came_rps, self.probe.rate_rps)
+        elif waits > full:
+            wanted = max(1.0, (0.5 if waits < 2.0 * full else LOW_SHARE) * speed)
         else:
             return
         wanted = min(wanted, self._rules.most_rps)

@@ -176,7 +176,11 @@ class Profiling:
             problem = finish(run.ready(at_rate=False), clock)
             useless = problem and not run.unsteady
             stages = () if useless else self._around.stages(copy.plan.name)
-            found = Unknown(problem) if useless else spark_page.guesses(stages, settings.scale_outs)
+            found = (
+                Unknown(problem)
+                if useless
+                else spark_page.guesses(stages, settings.scale_outs, one_rps=run.capacity_rps)
+            )
             copy.measured = not problem
             if isinstance(found, Unknown):
                 self._progress(self.state, f"it shows nothing: {found.reason}")

@@ -150,18 +150,25 @@ class StageTime:
     task_s: float
 
 
-def guesses(stages: Sequence[StageTime], sizes: Iterable[int]) -> Mapping[int, float] | Unknown:
-    """The rate that each number of slots would carry."""
+def guesses(
+    stages: Sequence[StageTime], sizes: Iterable[int], *, one_rps: float | Unknown
+) -> Mapping[int, float] | Unknown:
+    """The rate that each number of slots would carry. `one_rps`: what a single one was seen to process.
+
+    Tasks take time for more than their records, state above all, so that the stages of small batches show far
+    too low rates; how these rise with the slots they show all the same.
+    """
     useful = [stage for stage in stages if stage.records > 0 and stage.task_s > 0.0]
     if not useful or stages[0].records == 0:
         return Unknown("the stages of the single-slot run have not read any records")
     rates = [stage.records / stage.task_s for stage in useful]
     weights = [stage.records / useful[0].records for stage in useful]
     taking_turns = 1.0 / sum(weight / rate for weight, rate in zip(weights, rates, strict=True))
+    scale = 1.0 if isinstance(one_rps, Unknown) else one_rps / taking_turns
     found: dict[int, float] = {}
     for size in sizes:
         answer = bounded_inverse_ds2(rates_per_task=rates, weights=weights, slots=size)
-        found[size] = size * taking_turns if isinstance(answer, Unknown) else answer[1]
+        found[size] = scale * (size * taking_turns if isinstance(answer, Unknown) else answer[1])
     return found
 
 

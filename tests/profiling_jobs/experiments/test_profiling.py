@@ -86,6 +86,7 @@ class World(ExperimentWorld):
             return finished.value
         finally:
             self.took_s, self.batches = self.clock.now_s() - began_s, run.batches
+            self.shown_rps = run.capacity_rps
             copies.clear()
 
     def profile(self, *, progress=lambda state, text: None, rules=None, template=PLAN, **settings):
@@ -125,6 +126,15 @@ class TestOneProbe:
 
     def test_a_job_without_a_limit_is_measured_too(self):
         assert World().probe(0.8 * contended(2), rules=Rules()).verdict == "sustained"
+
+    @pytest.mark.parametrize("rate_rps", [50.0, 800.0])
+    def test_batches_that_take_long_whatever_their_size_are_filled_by_the_warm_up(self, rate_rps):
+        """What comes while a batch of seven seconds runs is no backlog."""
+        world, limit = World(overhead_s=7.0), 20_000
+        template = replace(PLAN, max_offsets_per_trigger=limit)
+        rules = Rules(limit_records=limit, warm_up_s=30.0)
+        assert world.probe(rate_rps, rules=rules, template=template).verdict == "sustained"
+        assert world.shown_rps == pytest.approx(limit / (7.0 + limit / contended(2)), rel=0.1)
 
     @pytest.mark.parametrize(("share", "verdict"), [(0.97, "sustained"), (1.05, "not sustained")])
     def test_a_stretch_that_decides_nothing_is_made_twice_as_long(self, share, verdict):
@@ -304,7 +314,7 @@ class TestProfiling:
         profiling = world.profile(first_rate_rps=None)
         assert profiling.resumed == crashes
         state = profiling.run()
-        assert state.settings.first_guess == pytest.approx({1: 800.0, 2: 1600.0, 4: 3200.0})
+        assert state.settings.first_guess == pytest.approx({size: size * truth(1) for size in (1, 2, 4)})
         assert estimates(state)[4].capacity.mid == pytest.approx(truth(4), rel=0.03)
         assert not world.profile(first_rate_rps=None).resumed  # it is over
 
@@ -312,7 +322,7 @@ class TestProfiling:
         told, asked = World(), World()
         told.context["rescales_live"] = asked.context["rescales_live"] = False
         asked.context["stages"] = lambda name: (StageTime(10_000, 12.5),)
-        first = told.profile(first_guess={4: 3200.0}, scale_outs=(4,)).run().results[0]
+        first = told.profile(first_guess={4: 4.0 * truth(1)}, scale_outs=(4,)).run().results[0]
         second = asked.profile(first_rate_rps=None, scale_outs=(4,)).run().results[0]
         assert second.probe.rate_rps == pytest.approx(first.probe.rate_rps)
         assert 30.0 < second.cost - first.cost < 90.0
@@ -746,6 +756,9 @@ class TestDealing:
             assert held <= most
 
 
+NOT_SEEN = Unknown("the warm-up was not over")
+
+
 @pytest.mark.fast
 class TestFirstGuess:
     @pytest.mark.parametrize(
@@ -757,7 +770,11 @@ class TestFirstGuess:
         ],
     )
     def test_stages_share_the_slots(self, stages, expected):
-        assert guesses(stages, (1, 2, 4)) == pytest.approx(expected)
+        assert guesses(stages, (1, 2, 4), one_rps=NOT_SEEN) == pytest.approx(expected)
+
+    def test_what_one_executor_processed_counts_for_more_than_its_stages(self):
+        small_batches = [StageTime(1000, 4.0), StageTime(500, 4.0)]  # most of it the state, not the records
+        assert guesses(small_batches, (2, 4), one_rps=480.0) == pytest.approx({2: 960.0, 4: 1920.0})
 
     def test_nothing_read_says_nothing(self):
-        assert isinstance(guesses([StageTime(0, 1.0)], (1,)), Unknown)
+        assert isinstance(guesses([StageTime(0, 1.0)], (1,), one_rps=480.0), Unknown)
