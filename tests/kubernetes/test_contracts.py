@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import yaml
 from chaos_controller import ChaosController
 from open_broker import OpenBroker
 
-from models.errors import Misconfigured, NoRoom, NotReady
+from models.errors import Misconfigured, NoRoom, NotReady, Unsafe
 from pipelines.environments.kubernetes import pods
 from pipelines.environments.kubernetes.deployments import KubernetesDeployments
 from pipelines.environments.kubernetes.executors import KubernetesExecutors
 from pipelines.environments.kubernetes.failures import KubernetesFailures
+from pipelines.environments.kubernetes.lease import OwnerLease
 from pipelines.environments.metrics import JobMetrics
 from pipelines.integrations.embedded_kafka import EmbeddedBroker
 from pipelines.integrations.kubernetes_api import KubernetesApi
@@ -159,6 +161,50 @@ def test_what_the_quota_has_no_room_for_is_not_begun(
     finally:
         admin.delete("ResourceQuota", namespace, "full")
     assert world.deployments.status(settled).declared_scale_out == 2
+
+
+def test_an_executor_that_a_quota_refuses_is_explained_and_comes_when_there_is_room(
+    world: KubernetesWorld, settled: str, admin: KubernetesApi
+) -> None:
+    namespace = world.deployments.namespace(settled)
+    about = {"name": "tight", "namespace": namespace}
+    admin.create("ResourceQuota", {"metadata": about, "spec": {"hard": {"pods": "2"}}})
+    try:
+        world.until(lambda: "hard" in admin.get("ResourceQuota", namespace, "tight").get("status", {}))
+        victim = pods.name(world.deployments.executor_pods(settled)[0])
+        admin.delete("Pod", namespace, victim, grace_s=0)  # Spark asks for another one, and gets 403
+        missing = re.compile(r"1 executor is missing: the quota tight .* 0 left of pods")
+        world.until(lambda: missing.search(world.deployments.status(settled).reason) is not None)
+    finally:
+        admin.delete("ResourceQuota", namespace, "tight")
+    world.settle(settled)
+
+
+def test_a_lease_that_another_takes_while_a_size_is_applied_leaves_what_was_declared(
+    world: KubernetesWorld,
+    settled: str,
+    admin: KubernetesApi,
+    namespaces: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lease = OwnerLease(world._api, namespaces.headroom, owner="contract")
+    lease.acquire()
+    looked = []
+
+    def check() -> None:
+        lease.check()
+        looked.append("held")
+        admin.patch("Lease", namespaces.headroom, lease.name, {"spec": {"holderIdentity": "another"}})
+        with suppress(Unsafe):
+            lease.renew()
+
+    monkeypatch.setattr(world.deployments, "_check_lease", check)
+    with pytest.raises(Unsafe, match="nothing is changed"):
+        world.deployments.scale(settled, 3, epoch=51)
+    assert looked == ["held"]
+    monkeypatch.undo()
+    assert world.deployments.status(settled).declared_scale_out == 2
+    assert len(world.deployments.executor_pods(settled)) == 2
 
 
 def test_spark_s_numbers_of_executors_lead_to_their_pods(world: KubernetesWorld, settled: str) -> None:
