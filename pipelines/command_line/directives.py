@@ -12,14 +12,15 @@ from typing import Any, Literal
 import click
 
 from models.errors import HeadroomError, Misconfigured
-from models.ports import Directive
 from models.quantities import executors, lasting
 
+from ..operating import directives, stored_job
+from ..operating.directives import held, in_words
+from ..operating.stored_job import LATE_TICKS, StoredJob
 from ..processes import owner
 from ..server.client import Client
 from ..settings import times
-from . import options, page, stored_job
-from .stored_job import LATE_TICKS, StoredJob
+from . import options, page
 
 LOOK_S = 0.2  # judgement: a tick takes a tenth of a second
 ANSWER_S = 30.0  # judgement: a tick on a machine that is busy with a profile
@@ -95,12 +96,10 @@ def resume(job: str, why: str, file: Path, folder: Path, wait: bool, as_json: bo
     Exit code 0: an evaluation has decided; with --no-wait: it is stored.
     Exit code 1: it is stored, but no evaluation has obeyed it yet.
     """
-    with stored_job.opened(job, file=file, folder=folder, create=True) as there:
-        who, reason = stored_job.who(), stored_job.said_why(why)
-        ended = there.store.directives(job, now_s=there.now_s)
-        foreign, barred = foreign_edit(there), quarantines(there)
-        there.store.resume(job, who=who, why=reason, now_s=there.now_s)
-        sentences = [f"By {who}: “{reason}”."]
+    with stored_job.opened(job, file=file, folder=folder, warn=page.warning, create=True) as there:
+        done = directives.resume(there, who=stored_job.who(), why=why)
+        ended, foreign, barred = done.ended, done.foreign, done.barred
+        sentences = [f"By {done.who}: “{done.why}”."]
         # The hold is the loop's own note of the foreign edit, which is printed below.
         others = [one for one in ended if one.kind != "hold" or not foreign]
         sentences += [f"Ended: {in_words(one)}." for one in others]
@@ -128,8 +127,8 @@ def resume(job: str, why: str, file: Path, folder: Path, wait: bool, as_json: bo
             obeyed=lambda evaluation: not held(evaluation),
             what=f"the resume of {job}",
             data={
-                "who": who,
-                "why": reason,
+                "who": done.who,
+                "why": done.why,
                 "ended": [asdict(one) for one in ended],
                 "foreign_edit": foreign,
                 "allowed_again": [dict(one) for one in barred],
@@ -150,36 +149,6 @@ def until_s(for_: str | None, until: str | None, *, now_s: float) -> float | Non
         return None if until is None else times.moment_s(until, now_s=now_s, toward="future")
 
 
-def held(evaluation: Mapping[str, Any]) -> bool:
-    """Whether a pause or a pin was in force at this evaluation."""
-    return bool({"pause", "pin"} & set(evaluation.get("orders") or ()))
-
-
-def in_words(directive: Directive) -> str:
-    """`the pin to 4 executors by anna, since …, until …: "why"`."""
-    what = (
-        f"the pin to {executors(directive.value or 0)}"
-        if directive.kind == "pin"
-        else f"the {directive.kind}"
-    )
-    ends = "" if directive.until_s is None else f", until {times.shown(directive.until_s)}"
-    return f"{what} by {directive.who}, since {times.shown(directive.since_s)}{ends}: “{directive.why}”"
-
-
-def foreign_edit(there: StoredJob) -> Mapping[str, Any] | None:
-    """A size that was set from outside and is kept, as control remembers it."""
-    control = there.store.control(there.name)
-    found = None if control is None else control.state.get("control", {}).get("foreign")
-    return found if isinstance(found, Mapping) else None
-
-
-def quarantines(there: StoredJob) -> tuple[Mapping[str, Any], ...]:
-    """The sizes that are barred now because they did not work."""
-    control = there.store.control(there.name)
-    found = () if control is None else control.state.get("control", {}).get("quarantined", ())
-    return tuple(one for one in found if there.now_s < float(one.get("until_s", -math.inf)))
-
-
 def give(
     kind: Literal["pause", "pin"],
     *,
@@ -194,26 +163,14 @@ def give(
     as_json: bool,
 ) -> None:
     """Pause or pin a job."""
-    with stored_job.opened(job, file=file, folder=folder, create=True) as there:
+    with stored_job.opened(job, file=file, folder=folder, warn=page.warning, create=True) as there:
         ends_s = until_s(for_, until, now_s=there.now_s)
-        warnings = () if value is None else _doubts(there, value)
-        given = Directive(
-            job=job,
-            kind=kind,
-            who=stored_job.who(),
-            why=stored_job.said_why(why),
-            since_s=there.now_s,
-            until_s=ends_s,
-            value=value,
-        )
-        before = there.store.directives(job, now_s=there.now_s)
-        there.store.direct(given)
-        replaced = [one for one in before if one.kind == kind]
-        beside = [one for one in before if one.kind != kind]
+        done = directives.give(there, kind, who=stored_job.who(), why=why, until_s=ends_s, value=value)
+        given = done.directive
         sentences = [f"By {given.who}: “{given.why}”."]
-        sentences += [f"It replaces {in_words(one)}." for one in replaced]
-        sentences += [f"Also in force: {in_words(one)}." for one in beside]
-        sentences += _outranked(there, kind, beside)
+        sentences += [f"It replaces {in_words(one)}." for one in done.replaced]
+        sentences += [f"Also in force: {in_words(one)}." for one in done.beside]
+        sentences += directives.outranked(there, kind, done.beside)
         lasts = "until `headroom resume`"
         if ends_s is not None:
             lasts = f"until {times.shown(ends_s)} ({lasting(ends_s - there.now_s)})"
@@ -232,13 +189,13 @@ def give(
             obeyed=obeyed,
             data={
                 "directive": asdict(given),
-                "replaced": [asdict(one) for one in replaced],
-                "beside": [asdict(one) for one in beside],
+                "replaced": [asdict(one) for one in done.replaced],
+                "beside": [asdict(one) for one in done.beside],
             },
             what=f"the {kind} of {job}" if value is None else f"the pin of {job} to {executors(value)}",
             headline=f"{job} is {'paused' if value is None else f'pinned to {executors(value)}'} {lasts}",
             sentences=sentences,
-            warnings=warnings,
+            warnings=() if value is None else directives.doubts(there),
         )
 
 
@@ -331,40 +288,3 @@ def _unevaluated(there: StoredJob, folder: Path) -> str:
             "restart it, and look whether --folder is right"
         )
     return ""
-
-
-def _outranked(there: StoredJob, kind: str, beside: Sequence[Directive]) -> list[str]:
-    if kind == "pause":
-        return [
-            "The job runs on and is measured; nothing is decided or changed, a change under way is finished."
-        ]
-    found = []
-    if any(one.kind in ("pause", "hold") for one in beside):
-        found.append("A pause outranks a pin: the pin counts when the pause is over.")
-    if edit := foreign_edit(there):
-        found.append(
-            f"{executors(int(edit['found']), 'were')} set from outside, which outranks the pin until "
-            f"`headroom resume {there.name}`."
-        )
-    return found
-
-
-def _doubts(there: StoredJob, value: int) -> tuple[str, ...]:
-    """Warnings about what this pin will not do."""
-    job = there.settings
-    if job is None:
-        return ("The bounds of the job could not be read: a pin outside of them is not carried out.",)
-    if not job.scale_out_min <= value <= job.scale_out_max:
-        raise Misconfigured(
-            "N",
-            f"{value} is outside of job.{there.name}'s bounds, {job.scale_out_min} to {job.scale_out_max}: "
-            "pin it within them, or change scale_out_min or scale_out_max",
-        )
-    if job.attach:
-        return ("It runs outside Headroom: the pin is only shown as a recommendation.",)
-    if job.mode != "apply":
-        return (
-            f"Its mode is {job.mode}: the pin is shown as a recommendation, and nothing is changed. "
-            f'job.{there.name}.mode = "apply" carries it out.',
-        )
-    return ()

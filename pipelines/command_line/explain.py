@@ -12,14 +12,13 @@ import click
 from models.errors import Unsafe
 from models.quantities import lasting
 from profiling_jobs.control_loop.memory import Evaluation
-from profiling_jobs.explain.explanation import Explanation, Size, explained, has_decided
+from profiling_jobs.explain.explanation import Explanation, near
 
+from ..operating import stored_job
+from ..operating.stored_job import LATE_TICKS, LOOKED_BACK
 from ..settings import times
-from . import options, page, stored_job
-from .stored_job import LATE_TICKS
+from . import options, page
 
-LOOKED_BACK = 30  # judgement: a change is verified, and most recoveries are over, within so many ticks
-NEAR = 3  # judgement: so many sizes on either side are shown
 COLOURS = {"keeps it": "green", "does not": "red", "not known": "yellow"}
 
 
@@ -39,7 +38,7 @@ def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path,
     \b
     Exit code 1: nothing was evaluated by then.
     """
-    with stored_job.opened(job, file=file, folder=folder) as there:
+    with stored_job.opened(job, file=file, folder=folder, warn=page.warning) as there:
         with options.value_of("--at"):
             at_s = there.now_s if at is None else times.moment_s(at, now_s=there.now_s, toward="past")
         found = there.store.evaluations(there.name, until_s=at_s, limit=LOOKED_BACK)
@@ -53,14 +52,12 @@ def command(job: str, at: str | None, all_sizes: bool, file: Path, folder: Path,
         else:
             page.paragraph(f"{job}: {why}", indent=0)
         options.answer_no()
-    *earlier, evaluation = (stored_job.evaluation_of(document) for _, document in found)
-    if evaluation is None:
+    if (answered := stored_job.explained(found)) is None:
         raise Unsafe(
             f"the evaluation of {times.shown(found[-1][0])} was written by another version of Headroom: "
             "read it with that one"
         )
-    before = next((one for one in reversed(earlier) if one is not None and has_decided(one)), None)
-    answers = explained(evaluation, shown=times.shown, before=before)
+    evaluation, answers = answered
     if as_json:
         data = {"job": job, "at": times.shown(evaluation.at_s), **asdict(answers)}
         options.print_json(indent=1, **data | {"evaluation": found[-1][1]})
@@ -106,9 +103,7 @@ def _show(e: Evaluation, answers: Explanation, *, asked_s: float, newest: bool, 
 
 
 def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any]) -> None:
-    near = list(answers.sizes)
-    if not all_sizes and answers.chosen is not None:
-        near = _near(answers.sizes, answers.chosen)
+    sizes = answers.sizes if all_sizes else near(answers)
     page.heading("The sizes that were looked at")
     rows = [
         (
@@ -119,7 +114,7 @@ def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any])
             one.recovery,
             one.against,
         )
-        for one in near
+        for one in sizes
     ]
     page.show(
         page.columns(
@@ -134,16 +129,10 @@ def _table(answers: Explanation, *, all_sizes: bool, promise: Mapping[str, Any])
             rows,
             right="rlrrrl",
             indent=2,
-            colours=[COLOURS.get(one.answer) for one in near],
+            colours=[COLOURS.get(one.answer) for one in sizes],
         )
     )
     for note in answers.notes:
         page.paragraph(note)
-    if len(near) < len(answers.sizes):
-        click.echo(f"  and {len(answers.sizes) - len(near)} more: --all-sizes")
-
-
-def _near(sizes: tuple[Size, ...], chosen: int) -> list[Size]:
-    below = [one for one in sizes if one.scale_out <= chosen][-NEAR - 1 :]
-    above = [one for one in sizes if one.scale_out > chosen][:NEAR]
-    return below + above
+    if len(sizes) < len(answers.sizes):
+        click.echo(f"  and {len(answers.sizes) - len(sizes)} more: --all-sizes")

@@ -13,8 +13,9 @@ from rich.console import RenderableType
 from models.quantities import counted
 from profiling_jobs.explain.explanation import Line, in_short
 
+from ..operating import stored_job
 from ..settings import times
-from . import options, page, stored_job
+from . import options, page
 
 LIMIT = 20
 Dated = tuple[float, Line | None]
@@ -58,7 +59,7 @@ def command(
     \b
     Exit code 1: there is none.
     """
-    with stored_job.opened(job, file=file, folder=folder) as there:
+    with stored_job.opened(job, file=file, folder=folder, warn=page.warning) as there:
         since_s = 0.0
         if since is not None:
             with options.value_of("--since"):

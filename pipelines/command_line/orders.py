@@ -25,11 +25,12 @@ from models.quantities import executors
 from profiling_jobs.orders import POLL_S, Json, Server, run_order
 
 from ..environments.local.records import Records
+from ..operating import stored_job
 from ..processes import owner
 from ..server.client import NO_SERVER, Client
 from ..settings import job_plans, loading
 from ..settings.schema import Settings
-from . import options, page, stored_job
+from . import options, page
 
 if TYPE_CHECKING:
     from ..orchestration.runs import Runs

@@ -38,6 +38,11 @@ def paragraph(
     show(Padding(grid, (0, 0, 0, indent), style=colour or ""), err=err)
 
 
+def warning(text: str) -> None:
+    """A sentence on standard error."""
+    paragraph(text, indent=0, colour="yellow", err=True)
+
+
 def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
     """Names and values, the values wrapped in a column of their own."""
     grid = Table.grid(Column(style="dim"), Column(), padding=(0, 2))

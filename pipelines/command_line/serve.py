@@ -14,11 +14,12 @@ import click
 from models.errors import HeadroomError
 from profiling_jobs.orders import run_order
 
+from ..operating import stored_job
 from ..processes import owner
 from ..serving import Say, Service, open_service
 from ..settings import loading
 from ..web.access import with_token
-from . import options, stored_job
+from . import options
 
 PAGES = "Dagster's and MLflow's pages, and Dagster's daemon. Without the daemon nothing is evaluated."
 LOOK_S = 1.0  # how often it is looked whether everything still runs

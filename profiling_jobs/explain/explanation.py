@@ -202,6 +202,18 @@ def _back(e: Evaluation, taken: Mapping[str, Any]) -> str:
     return f"{back} ({between(taken, brief_s)}), {in_time}"
 
 
+NEAR = 3  # judgement: so many sizes on either side are shown
+
+
+def near(answers: Explanation) -> tuple[Size, ...]:
+    """The sizes near the one that is explained; all of them where none is known."""
+    if answers.chosen is None:
+        return answers.sizes
+    below = tuple(one for one in answers.sizes if one.scale_out <= answers.chosen)
+    above = tuple(one for one in answers.sizes if one.scale_out > answers.chosen)
+    return below[-NEAR - 1 :] + above[:NEAR]
+
+
 def has_decided(e: Evaluation) -> bool:
     """Whether the optimiser was asked at this tick, and answered."""
     return is_known(e.decision) and "scale_out" in e.decision

@@ -66,12 +66,12 @@ class TestStatus:
         states = {"theirs": ("running", True), "ended": ("stopped", False), "broken": ("failed", False)}
         jobs = {name: {"state": state, "elsewhere": at} for name, (state, at) in states.items()}
         said = {"jobs": jobs, "removed": ["gone"], "orders": []}
-        monkeypatch.setattr("pipelines.command_line.status._server", lambda folder: (said, ""))
+        monkeypatch.setattr("pipelines.operating.status.server_status", lambda folder, **more: (said, ""))
         assert json.loads(headroom("status", "--json").stdout)["removed"] == ["broken", "gone"]
 
     def test_what_keeps_the_server_from_evaluating_is_told(self, project, monkeypatch):
         said = {"jobs": {}, "orders": [], "problem": "the disk is full: nothing is evaluated"}
-        monkeypatch.setattr("pipelines.command_line.status._server", lambda folder: (said, ""))
+        monkeypatch.setattr("pipelines.operating.status.server_status", lambda folder, **more: (said, ""))
         assert "the disk is full: nothing is evaluated" in headroom("status").output
         assert json.loads(headroom("status", "--json").stdout)["problem"] == said["problem"]
 

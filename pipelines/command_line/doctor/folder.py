@@ -15,10 +15,10 @@ from profiling_jobs.driver.launch_file import read_json
 from ...environments.local.records import Records
 from ...integrations.stores.opening import find_store, not_taken_over
 from ...integrations.stores.sqlite import SqliteStore
+from ...operating.stored_job import LATE_TICKS
 from ...processes import owner
 from ...processes.owner import Owner
 from ...settings import times
-from ..stored_job import LATE_TICKS
 from .findings import Finding, Surroundings, ok, problem, refused, warning
 
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}

@@ -1,6 +1,6 @@
-"""A job and its store, for commands that only read or write the store.
+"""A job and its store, for what only reads or writes the store: most commands, and the home page.
 
-They start nothing and need no server. Most of them also work while headroom.toml is broken: pausing a job at
+It starts nothing and needs no server. Most commands also work while headroom.toml is broken: pausing a job at
 night must not wait until a file is repaired.
 """
 
@@ -10,7 +10,7 @@ import difflib
 import os
 import pwd
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +25,15 @@ from ..processes import owner
 from ..settings import loading, times
 from ..settings.loading import WrongSettings
 from ..settings.schema import JobSettings, Settings, StoreSettings
-from . import page
 
 if TYPE_CHECKING:
     from profiling_jobs.control_loop.memory import Evaluation
+    from profiling_jobs.explain.explanation import Explanation
 
 SILENT = "headroom serve --no-pages"
 """The command of a server that evaluates nothing and serves no pages."""
 LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
+LOOKED_BACK = 30  # judgement: a change is verified, and most recoveries are over, within so many ticks
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class StoredJob:
     """That evaluation as it is stored; empty without one."""
     owner: str = ""
     """The command that owns the folder now; empty where none does."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is stored of it."""
+        return self.newest_at_s is not None or self.store.control(self.name) is not None
 
     @property
     def interval_s(self) -> float:
@@ -97,8 +103,13 @@ class StoredJob:
 
 
 @contextmanager
-def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iterator[StoredJob]:
-    """The job of this name; an unknown name is Misconfigured, with the nearest one that there is."""
+def opened(
+    name: str, *, file: Path, folder: Path, warn: Callable[[str], None], create: bool = False
+) -> Iterator[StoredJob]:
+    """The job of this name; an unknown name is Misconfigured, with the nearest one that there is.
+
+    `warn`: called where only what is stored is known of it.
+    """
     settings, trouble = _settings(file)
     configured = {} if settings is None else dict(settings.jobs)
     kept_in = _kept_in(settings, folder)
@@ -111,17 +122,23 @@ def opened(name: str, *, file: Path, folder: Path, create: bool = False) -> Iter
             "or name the right --folder"
         )
     with there as store:
-        found = store.evaluations(name, limit=1)
-        if name not in configured and not found and store.control(name) is None:
+        found = stored(name, configured.get(name), store, folder)
+        if name not in configured and not found.known:
             raise trouble or no_job(name, tuple(configured), file)
         if name not in configured:
             why = str(trouble) if trouble else f"job.{name} is not in {file} any more"
-            page.paragraph(f"{why}; going on with what is stored.", indent=0, colour="yellow", err=True)
-        newest_at_s, newest = found[-1] if found else (None, {})
-        now_s = max(time.time(), newest_at_s or 0.0)
-        living = owner.holder(folder)
-        command = "" if living is None else living.process.command[0]
-        yield StoredJob(name, configured.get(name), store, now_s, newest_at_s, newest, command)
+            warn(f"{why}; going on with what is stored.")
+        yield found
+
+
+def stored(name: str, settings: JobSettings | None, store: Store, folder: Path) -> StoredJob:
+    """The job as it is stored."""
+    found = store.evaluations(name, limit=1)
+    newest_at_s, newest = found[-1] if found else (None, {})
+    now_s = max(time.time(), newest_at_s or 0.0)
+    living = owner.holder(folder)
+    command = "" if living is None else living.process.command[0]
+    return StoredJob(name, settings, store, now_s, newest_at_s, newest, command)
 
 
 def evaluation_of(document: Mapping[str, Any]) -> Evaluation | None:
@@ -132,6 +149,20 @@ def evaluation_of(document: Mapping[str, Any]) -> Evaluation | None:
         return Evaluation.from_json(document)
     except (Misuse, KeyError, TypeError):
         return None
+
+
+def explained(found: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[Evaluation, Explanation] | None:
+    """The newest of these evaluations with its explanation; they are as the store has them, oldest first.
+
+    None where another version of Headroom has written it.
+    """
+    from profiling_jobs.explain import explanation
+
+    *earlier, newest = (evaluation_of(document) for _, document in found)
+    if newest is None:
+        return None
+    decided = (one for one in reversed(earlier) if one is not None and explanation.has_decided(one))
+    return newest, explanation.explained(newest, shown=times.shown, before=next(decided, None))
 
 
 def settings_with(job: str | None, file: Path) -> Settings:
