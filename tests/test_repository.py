@@ -89,6 +89,10 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_is_chosen() -> 
     assert modules_after("import pipelines.command_line") & {*HEAVY, "dagster", "numpy"} == set()
 
 
+def test_the_door_imports_nothing_heavy() -> None:
+    assert modules_after("import pipelines.web.door") & {*HEAVY, "dagster", "pyarrow", "psycopg"} == set()
+
+
 def test_definitions_load() -> None:
     import dagster as dg
 

@@ -455,7 +455,7 @@ class Pages:
             if self._closed.is_set() or page.alive:
                 return
             environment = self.environment()
-            if name in ("door", "mlflow"):  # neither reads the store
+            if name == "mlflow":  # it does not read the store
                 environment.pop(self._settings.store.url_from or "", None)
             page.process = self._owner.start(
                 page.role,

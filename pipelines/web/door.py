@@ -1,8 +1,9 @@
 """The door: the one address that Headroom opens, with Dagster's and MLflow's pages behind it.
 
 Both listen on Unix sockets in a folder that only this user may enter. Whatever passes the rules of
-`access.py` is handed on as it is, WebSockets too: Dagster below `/dagster`, MLflow below `/mlflow`, and a
-small page at `/`. `?token=…` in the address becomes a cookie, so that it is given once.
+`access.py` is handed on as it is, WebSockets too: Dagster below `/dagster`, MLflow below `/mlflow`. The
+door's own pages, of all jobs and of each, are in `home.py`. `?token=…` in the address becomes a cookie, so
+that it is given once.
 
     python -m pipelines.web.door FOLDER --port PORT --part dagster=SOCKET --part mlflow=SOCKET
 """
@@ -13,7 +14,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -22,16 +22,13 @@ from aiohttp import WSMsgType, web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from models.errors import HeadroomError
-
 from ..integrations.ports import HOST
-from ..server.client import Client
 from .access import Access, read_token, user_of
+from .home import Home
 
 TITLES = {"dagster": "Dagster", "mlflow": "MLflow"}
 SHOW = {"dagster": "runs, plots and the sensor", "mlflow": "the models and their versions"}
 CONNECT_S = 5.0  # judgement: a socket of this machine
-ANSWER_S = 2.0  # judgement: of the server, for the list of the jobs; the page does without it
 LONGEST_LINE = 65_536  # of an address with its query; uvicorn's own limit
 AGAIN_S = 2
 # Of one connection, not of what is sent over it (RFC 9110, 7.6.1).
@@ -57,8 +54,10 @@ class Door:
         links: Mapping[str, str] | None = None,
         user: int | None = None,
     ) -> None:
-        self._access, self._folder, self._links = access, folder, dict(links or {})
-        self._parts, self._user = dict(parts), user
+        self._access, self._parts, self._user = access, dict(parts), user
+        pages = {TITLES[name]: (f"/{name}/", SHOW[name]) for name in parts}
+        pages |= {TITLES[name]: (f"{at.rstrip('/')}/", SHOW[name]) for name, at in (links or {}).items()}
+        self._home = Home(folder, pages, read_only=access.read_only)
         self._known: WeakKeyDictionary[asyncio.Transport, bool] = WeakKeyDictionary()
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
@@ -99,8 +98,8 @@ class Door:
             return _page(refused.status, refused.sentence, OPEN_IT if refused.status == 401 else "")
         if not self._access.has_token(request.headers) and not self._ours(request):
             return _page(403, "This browser is run by another user than Headroom.")
-        if request.path == "/":
-            return await self._home()
+        if self._home.has(request.path):
+            return await self._home.answer(request)
         part = request.path.split("/")[1]
         if part not in self._parts:
             return _page(404, "There is no such page here.", '<a href="/">Headroom</a>')
@@ -178,19 +177,6 @@ class Door:
             await asyncio.gather(*both, return_exceptions=True)
             await here.close(code=aiohttp.WSCloseCode.GOING_AWAY)
             return here
-
-    async def _home(self) -> web.Response:
-        links = {TITLES[name]: (f"/{name}/", SHOW[name]) for name in self._parts}
-        links |= {TITLES[name]: (address, SHOW[name]) for name, address in self._links.items()}
-        items = [f'<li><a href="{escape(to)}">{title}</a>: {what}' for title, (to, what) in links.items()]
-        try:
-            status = await asyncio.to_thread(Client(self._folder, answer_s=ANSWER_S).status)
-        except HeadroomError:
-            status = {"jobs": {}}
-        for name, job in sorted(status["jobs"].items()):
-            to = f"/dagster/assets/decision?partition={quote(name)}"
-            items.append(f'<li>{escape(str(job["state"]))}: <a href="{to}">{escape(name)}</a>')
-        return _page(200, "Headroom", f"<ul>{''.join(items)}</ul>")
 
 
 async def _copied(

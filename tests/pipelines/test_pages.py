@@ -285,7 +285,7 @@ def test_runs_of_dagster_are_given_the_address_of_the_store(
 def test_a_page_gets_no_variable_that_it_does_not_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may look into the door's process finds no password there."""
+    """The door reads the store; whoever may look into its process finds no other password there."""
     secrets = {"DATABASE_URL": "postgresql://db/headroom", "HEADROOM_BROKERS_PASSWORD": "s3cr3t"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
@@ -301,7 +301,7 @@ def test_a_page_gets_no_variable_that_it_does_not_need(
     for name in ("door", "mlflow", "code"):
         there._begin(name)
     assert [given[there._pages[name].role] for name in ("door", "mlflow", "code")] == [
-        set(),
+        {"DATABASE_URL"},
         set(),
         {"DATABASE_URL"},
     ]
