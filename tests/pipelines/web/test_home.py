@@ -251,7 +251,7 @@ class TestEveryJob:
         configure(folder, "".join(map(one.format, names)))
         now_s = time.time()
         for name in names:
-            tick(store, *(evaluation(now_s - 60.0 * ago, job=name) for ago in range(3)))
+            tick(store, *(evaluation(now_s - 60.0 * ago, job=name) for ago in range(2)))
         read = []
         evaluations = SqlStore.evaluations
         monkeypatch.setattr(
