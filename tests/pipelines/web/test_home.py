@@ -432,6 +432,7 @@ class TestForms:
         found = browser.send("/job/orders", **form)
         assert found.status == 400
         assert said in html.unescape(found.text)
+        assert "<details open>" in found.text
         assert store.audit("orders") == ()
         if form.get("why", "").strip() and form["what"] != "stop":
             assert f'value="{form["why"]}"' in found.text
