@@ -2,7 +2,7 @@
 
 Three panels over the same time: load, the highest load expected and the capacity in use; the lag; executors.
 Lines through all of them mark changes of size, failures and alarms. Colours are those of the page, light or
-dark. matplotlib, which draws the timeline on Dagster's page, would take 31 MB of the door's process (measured).
+dark. matplotlib, which draws the timeline on Dagster's page, would take 31 MB in the door (measured).
 """
 
 from __future__ import annotations

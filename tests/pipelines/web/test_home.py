@@ -3,9 +3,10 @@
 import asyncio
 import html
 import re
+import sqlite3
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -261,6 +262,14 @@ class TestEveryJob:
         assert re.findall(r'href="/job/(job-\d+)"', page) == sorted(names)
         assert len(read) <= home.MOST_READ
         assert len(page) < 400_000
+
+    def test_a_store_that_is_locked_is_said_to_be_so(self, folder, store, browser, monkeypatch):
+        monkeypatch.setattr(home, "PATIENCE_S", 0.01)
+        with closing(sqlite3.connect(folder / "headroom.sqlite")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            page, job = browser.get("/"), browser.ask("GET", "/job/orders")
+        assert "another process keeps it locked" in page
+        assert (job.status, "another process keeps it locked" in job.text) == (503, True)
 
     def test_a_store_that_hangs_keeps_no_other_page_waiting(self, browser, monkeypatch):
         go_on = threading.Event()
