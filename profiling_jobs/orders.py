@@ -133,6 +133,9 @@ class Server(Protocol):
         `jobs` (name -> `state`, `declared_scale_out`, `executors_alive`, `run_id`, `reason`, `mode`),
         `orders` (as in `order`, without lines, facts and results; the oldest first)."""
 
+    def metrics(self) -> str:
+        """The metrics of every job, in the text format of Prometheus."""
+
 
 def parsed(what: str, details: Json) -> Details:
     """The details of an order; Misconfigured names the wrong one and what is accepted."""

@@ -157,6 +157,9 @@ class Watched:
     def status(self) -> Json:
         return self._server.status()
 
+    def metrics(self) -> str:
+        return self._server.metrics()
+
     def cancel(self, id: str) -> None:
         self._server.cancel(id)
 

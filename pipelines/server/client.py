@@ -54,6 +54,7 @@ class Listener:
             "order": lambda request: server.order(request["id"], since=request.get("since", 0)),
             "cancel": cancel,
             "status": lambda request: server.status(),
+            "metrics": lambda request: {"text": server.metrics()},
             "alive": lambda request: {},  # for probes: it waits for no driver, and for no API server
         }
         try:
@@ -101,6 +102,9 @@ class Client:
 
     def status(self) -> Json:
         return self._call("status", {})
+
+    def metrics(self) -> str:
+        return str(self._call("metrics", {})["text"])
 
     def _call(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         caller = self._caller()

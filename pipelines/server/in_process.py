@@ -24,6 +24,7 @@ from ..settings.loading import SettingsFile
 from ..settings.schema import Settings
 from . import drills, live_jobs, profiling, recording
 from .context import Context, Found
+from .metrics import Exporter
 from .order_queue import Order, OrderQueue
 
 HANDLERS: Mapping[str, Callable[[Context, Order, Any], Found]] = {
@@ -56,6 +57,7 @@ class InProcessServer:
         self._since_s = time.time()
         self._evaluating = {name: threading.Lock() for name in self.context.settings.jobs}
         self._queue = OrderQueue(environment)
+        self._exporter = Exporter(self.context)
         self._sampling = Periodic(
             self.context.sampler.round,
             every_s=EVERY_S,
@@ -138,6 +140,9 @@ class InProcessServer:
             "problem": self._room.problem,
             "orders": [readable(order.to_json()) for order in self._queue.all()],
         }
+
+    def metrics(self) -> str:
+        return self._exporter.text()
 
     # ----------------------------------------------------------------------------------------------------
 

@@ -173,6 +173,17 @@ class TestProtocol:
         with pytest.raises(NotReady, match="unknown: the server was restarted, give the order again"):
             either.server.order("profile-orders-1")
 
+    def test_the_metrics_are_those_of_the_newest_evaluation(self, either):
+        assert 'headroom_job_evaluations_total{job_name="orders"} 0.0' in either.server.metrics()
+        either.launched()
+        either.passes(90.0)
+        evaluated = either.server.evaluate("orders")
+        text = either.server.metrics()
+        load = evaluated["observation"]["arrival_rps"]
+        assert f'headroom_job_load_records_per_second{{job_name="orders"}} {float(load)!r}' in text
+        assert 'headroom_job_evaluations_total{job_name="orders"} 1.0' in text
+        assert 'headroom_job_recovery_target_seconds{job_name="clicks"} 180.0' in text
+
     def test_an_order_that_makes_no_sense_is_refused_at_once(self, either):
         for what, job, message in (
             ("dance", "orders", r"^order: unknown order 'dance'"),
