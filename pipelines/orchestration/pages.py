@@ -471,13 +471,15 @@ class Pages:
         return str(self._sockets / f"{name}.sock")
 
     def _door(self, port: int, looking: Sequence[str]) -> list[str]:
-        hosts = [f"--host={host}" for host in self._settings.web.hosts]
+        web = self._settings.web
+        hosts = [f"--host={host}" for host in web.hosts]
+        metrics = [] if web.metrics_port is None else [f"--metrics-port={web.metrics_port}"]
         parts = [f"--part={name}={self._socket(name)}" for name in ("dagster", "mlflow")[: 1 + self._ours]]
         links = [f"--link=mlflow={self._mlflow_at}"] if re.match("https?:", self._mlflow_at) else []
         # A pod has no other users, and a port that is forwarded into it may come as any user.
         user = [] if self._settings.deployment.kind == "kubernetes" else [f"--user={os.getuid()}"]
         return [sys.executable, "-m", "pipelines.web.door", str(self._owner.folder), f"--port={port}",
-                *hosts, *parts, *([] if self._ours else links), *user, *looking]  # fmt: skip
+                *hosts, *parts, *([] if self._ours else links), *user, *metrics, *looking]  # fmt: skip
 
     def _mlflow(self, port: int) -> _Page:
         from ..integrations.mlflow_store import ARTIFACTS, DATABASE

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from profiling_jobs.plans import COPY, FILES, folder_of
 
 from . import time_windows
-from .schema import BrokerSettings, DeploymentKind, JobSettings, SparkSettings
+from .schema import BrokerSettings, DeploymentKind, JobSettings, SparkSettings, WebSettings
 
 FILL_IN = "FILL-IN"
 """Begins what `headroom init` writes in place of what the script does not spell out."""
@@ -16,6 +16,12 @@ TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
 
 Problems = Iterator[tuple[str, str]]
+
+
+def of_web(web: WebSettings) -> Problems:
+    """Mistakes of [web]."""
+    if web.port is not None and web.port == web.metrics_port:
+        yield "web.metrics_port", "is the port of the pages: choose another one, or leave it out"
 
 
 def of_names(names: Collection[str]) -> Problems:

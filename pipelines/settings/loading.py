@@ -26,7 +26,7 @@ from pydantic_core import ErrorDetails
 from models.errors import Misconfigured
 from profiling_jobs.jobs import JOBS
 
-from .checks import of_applications, of_job, of_labels, of_names, of_services
+from .checks import of_applications, of_job, of_labels, of_names, of_services, of_web
 from .schema import (
     LIVE_KEYS,
     BrokerSettings,
@@ -129,6 +129,8 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
         reader.all_wrong(of_services(brokers, spark))
         if getattr(found["deployment"], "kind", None) == "kubernetes" and brokers.bootstrap is None:
             reader.wrong("brokers.bootstrap", "must name your brokers: in a cluster none are started")
+    if isinstance(found["web"], WebSettings):
+        reader.all_wrong(of_web(found["web"]))
     jobs = reader.jobs(tables.get("job", {}))
     if isinstance(found["deployment"], DeploymentSettings):
         reader.all_wrong(of_labels(jobs, found["deployment"].kind))

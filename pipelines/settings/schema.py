@@ -200,6 +200,14 @@ class WebSettings(Section):
     """Name of the environment variable that holds the token, for a proxy that sends it as `Authorization:
     Bearer`. Default: a new one at each start, which `headroom open` knows.
     """
+    metrics_token_from: VariableName | None = None
+    """Name of the environment variable that holds the token of `/metrics`, for Prometheus. Default: the one
+    in `.headroom/metrics.token`, which is made at the first start and kept.
+    """
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """A further port for `/metrics` alone, on every address of the machine or pod, for a Prometheus that runs
+    elsewhere. Default: none, it is read at the port of the pages.
+    """
 
 
 class JobProgram(Section):

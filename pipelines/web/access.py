@@ -24,12 +24,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from models.errors import Misconfigured
+from profiling_jobs import secret_file
 from profiling_jobs.driver.launch_file import write_text
 
 from ..settings.schema import WebSettings
 
 FOLDER = "web"
 TOKEN = f"{FOLDER}/token"  # in `.headroom`
+METRICS_TOKEN = f"{FOLDER}/metrics-token"
+KEPT_METRICS_TOKEN = "metrics.token"  # in `.headroom`, where the settings of Prometheus name it
 LEAST_CHARACTERS = 16  # judgement: of a token that a person gives; ours have 43
 NET = Path("/proc/net")
 ESTABLISHED = "01"
@@ -143,23 +146,33 @@ def _as_in_the_table(address: tuple[str, int]) -> tuple[str, str]:
 
 
 def make_token(folder: Path, settings: WebSettings, environment: Mapping[str, str] = os.environ) -> None:
-    """Write the token of this start, for this user only."""
-    token = secrets.token_urlsafe(32)
-    if settings.token_from is not None:
-        token = environment.get(settings.token_from, "").strip()
-        if len(token) < LEAST_CHARACTERS or not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
-            raise Misconfigured(
-                "web.token_from",
-                f"the environment variable {settings.token_from} needs {LEAST_CHARACTERS} or more letters, "
-                "digits and -._~",
-            )
+    """Write the tokens of this start, that of the pages and that of `/metrics`, for this user only.
+
+    Without a variable that gives it, the token of `/metrics` is made once and kept.
+    """
+    pages = _given("token_from", settings.token_from, environment)
+    metrics = _given("metrics_token_from", settings.metrics_token_from, environment)
     (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
-    write_text(folder / TOKEN, token)
+    write_text(folder / TOKEN, pages or secrets.token_urlsafe(32))
+    write_text(folder / METRICS_TOKEN, metrics or secret_file.kept(folder / KEPT_METRICS_TOKEN))
 
 
-def read_token(folder: Path) -> str:
+def _given(key: str, variable: str | None, environment: Mapping[str, str]) -> str:
+    """The token in this environment variable; empty where the settings name none."""
+    if variable is None:
+        return ""
+    token = environment.get(variable, "").strip()
+    if len(token) < LEAST_CHARACTERS or not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
+        raise Misconfigured(
+            f"web.{key}",
+            f"the environment variable {variable} needs {LEAST_CHARACTERS} or more letters, digits and -._~",
+        )
+    return token
+
+
+def read_token(folder: Path, name: str = TOKEN) -> str:
     """The token of the server of this folder."""
-    return (folder / TOKEN).read_text(encoding="utf-8").strip()
+    return (folder / name).read_text(encoding="utf-8").strip()
 
 
 def with_token(address: str, folder: Path) -> str:

@@ -23,8 +23,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ..integrations.ports import HOST
-from .access import Access, read_token, user_of
+from ..server.client import Client
+from .access import METRICS_TOKEN, Access, read_token, user_of
 from .home import Home
+from .metrics import MetricsPage
 
 TITLES = {"dagster": "Dagster", "mlflow": "MLflow"}
 SHOW = {"dagster": "runs, plots and the sensor", "mlflow": "the models and their versions"}
@@ -53,7 +55,9 @@ class Door:
         *,
         links: Mapping[str, str] | None = None,
         user: int | None = None,
+        metrics: MetricsPage | None = None,
     ) -> None:
+        self._metrics = metrics
         self._access, self._parts, self._user = access, dict(parts), user
         pages = {TITLES[name]: (f"/{name}/", SHOW[name]) for name in parts}
         pages |= {TITLES[name]: (f"{at.rstrip('/')}/", SHOW[name]) for name, at in (links or {}).items()}
@@ -64,6 +68,8 @@ class Door:
     def application(self) -> web.Application:
         """The door as aiohttp serves it."""
         found = web.Application()
+        if self._metrics is not None:  # it asks for a token of its own
+            self._metrics.add_to(found)
         found.router.add_route("*", "/{path:.*}", self._answer)
         found.cleanup_ctx.append(self._connected)
         found.on_response_prepare.append(_framed)
@@ -245,6 +251,7 @@ def _pairs(given: Sequence[str]) -> dict[str, str]:
 @click.option("--part", "parts", multiple=True)
 @click.option("--link", "links", multiple=True)
 @click.option("--user", type=int)
+@click.option("--metrics-port", type=int)
 @click.option("--read-only", is_flag=True)
 def main(
     folder: Path,
@@ -253,13 +260,15 @@ def main(
     parts: tuple[str, ...],
     links: tuple[str, ...],
     user: int | None,
+    metrics_port: int | None,
     read_only: bool,
 ) -> None:
     """Serve until SIGTERM."""
     known = frozenset(host.lower() for host in hosts)
     access = Access(read_token(folder), port, known, read_only=read_only)
+    metrics = MetricsPage(folder, read_token(folder, METRICS_TOKEN), port=metrics_port)
     web.run_app(
-        Door(access, folder, _pairs(parts), links=_pairs(links), user=user).application(),
+        Door(access, folder, _pairs(parts), links=_pairs(links), user=user, metrics=metrics).application(),
         host=HOST,
         port=port,
         access_log=None,  # it would keep the token

@@ -165,6 +165,12 @@ def test_a_secret_in_the_place_of_its_variables_name_is_refused_and_not_shown():
     assert "s3cr3t" not in mistake
 
 
+def test_the_port_of_the_metrics_is_another_one_than_that_of_the_pages():
+    (mistake,) = mistakes("[web]\nport = 8473\nmetrics_port = 8473\n")
+    assert mistake.startswith("line 3: web.metrics_port: is the port of the pages")
+    assert parse("[web]\nport = 8473\nmetrics_port = 9464\n", environment={}).web.metrics_port == 9464
+
+
 def test_a_change_by_a_restart_is_given_the_time_that_a_restart_takes():
     live, restart = (
         control_settings("orders", parse(ORDERS + more, environment={}).jobs["orders"])

@@ -271,6 +271,14 @@ def test_read_only_is_for_the_door_and_for_dagster_which_knows_its_mutations(tmp
         assert {one.role for one in there._pages.values() if "--read-only" in one.command} == limited
 
 
+@pytest.mark.fast
+def test_the_door_is_given_the_further_port_of_the_metrics(tmp_path: Path) -> None:
+    owner: Any = SimpleNamespace(folder=tmp_path)
+    for web, expected in (("[web]\nmetrics_port = 9464\n", ["--metrics-port=9464"]), ("", [])):
+        there = Pages(owner, loading.parse(web + TOML, environment={}), file=tmp_path / "headroom.toml")
+        assert [word for word in there._pages["door"].command if "metrics" in word] == expected
+
+
 def test_runs_of_dagster_are_given_the_address_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from pipelines.integrations.ports import HOST, free_ports
 from pipelines.orchestration.pages import Pages
 from pipelines.settings import loading
 from pipelines.settings.schema import WebSettings
-from pipelines.web.access import Access, make_token, read_token, user_of
+from pipelines.web.access import METRICS_TOKEN, Access, make_token, read_token, user_of
 
 ROOT = Path(__file__).parents[3]
 MUTATION = "query=mutation%7BlaunchRun%7D"
@@ -77,6 +77,7 @@ class Door:
         self.host = f"{HOST}:{self.port}"
         make_token(folder, WebSettings())
         self.token = read_token(folder)
+        self.metrics_token = read_token(folder, METRICS_TOKEN)
         access = Access(self.token, self.port)
         self.cookie = {"Cookie": f"{access.cookie_name}={access.cookie}"}
         self.page = {**self.cookie, "Origin": f"http://{self.host}", "Sec-Fetch-Site": "same-origin"}
@@ -241,6 +242,12 @@ def test_our_own_websockets_pass(door):
 def test_the_first_page_leads_to_the_others(door):
     status, _, body = door.ask("GET", "/", door.cookie)
     assert (status, b'href="/dagster/"' in body, b'href="/mlflow/"' in body) == (200, True, True)
+
+
+def test_prometheus_has_a_token_of_its_own(door):
+    assert door.ask("GET", "/metrics", {**door.cookie, "Authorization": f"Bearer {door.token}"})[0] == 401
+    status, _, body = door.ask("GET", "/metrics", {"Authorization": f"Bearer {door.metrics_token}"})
+    assert (status, body.startswith(b"no server runs for ")) == (503, True)
 
 
 def test_a_part_that_is_away_is_said_until_it_comes(there, door):
