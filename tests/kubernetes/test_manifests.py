@@ -105,18 +105,34 @@ def test_no_account_hands_out_a_token_by_itself(overlay: str) -> None:
     assert all(one["automountServiceAccountToken"] is False for one in accounts)
 
 
-def test_drills_on_live_jobs_are_one_component(tmp_path: Path) -> None:
+def with_component(name: str, folder: Path) -> list[dict[str, Any]]:
+    """The objects of the overlay `demo` that a component adds or changes."""
     kustomize = ROOT / "deploy" / "kustomize"
-    parts = {
-        "resources": kustomize / "overlays" / "demo",
-        "components": kustomize / "components" / "live-drills",
-    }
-    text = {key: [os.path.relpath(path, tmp_path)] for key, path in parts.items()}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(text))
-    found = list(yaml.safe_load_all(kubectl("kustomize", str(tmp_path))))
-    added = [one for one in found if one not in rendered("demo")]
+    parts = {"resources": kustomize / "overlays" / "demo", "components": kustomize / "components" / name}
+    text = {key: [os.path.relpath(path, folder)] for key, path in parts.items()}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
+    found = list(yaml.safe_load_all(kubectl("kustomize", str(folder))))
+    return [one for one in found if one not in rendered("demo")]
+
+
+def test_drills_on_live_jobs_are_one_component(tmp_path: Path) -> None:
+    added = with_component("live-drills", tmp_path)
     assert [(one["kind"], one["metadata"]["namespace"]) for one in added] == [
         ("Role", "headroom-jobs"),
         ("RoleBinding", "headroom-jobs"),
     ]
     assert added[0]["rules"][0]["apiGroups"] == ["chaos-mesh.org"]
+
+
+def test_a_port_for_prometheus_is_one_component(tmp_path: Path, namespaces: Namespaces) -> None:
+    found = {one["kind"]: one for one in with_component("metrics", tmp_path)}
+    assert found.keys() == {"Service", "StatefulSet", "NetworkPolicy"}
+    assert {one["name"]: one["port"] for one in found["Service"]["spec"]["ports"]} == {
+        "pages": 8473,
+        "metrics": 9464,
+    }
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert [one["containerPort"] for one in container["ports"]] == [9464]
+    assert container["args"][0] == "serve"
+    objects = namespaces.renamed(list(found.values()))
+    assert apply(objects, "--dry-run=server", "--force-conflicts")
