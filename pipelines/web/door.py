@@ -23,7 +23,6 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ..integrations.ports import HOST
-from ..server.client import Client
 from .access import METRICS_TOKEN, Access, read_token, user_of
 from .home import Home
 from .metrics import MetricsPage
