@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator, Mapping
 from profiling_jobs.plans import COPY, FILES, folder_of
 
 from . import time_windows
-from .schema import BrokerSettings, DeploymentKind, JobSettings, SparkSettings, WebSettings
+from .schema import (
+    BrokerSettings,
+    DeploymentKind,
+    JobSettings,
+    NotifySettings,
+    SparkSettings,
+    WebSettings,
+)
 
 FILL_IN = "FILL-IN"
 """Begins what `headroom init` writes in place of what the script does not spell out."""
@@ -161,4 +168,45 @@ def of_services(brokers: BrokerSettings, spark: SparkSettings) -> Problems:
             "spark.heartbeat_s",
             f"must be well below network_timeout_s ({spark.network_timeout_s}), or Spark gives up every "
             f"executor; got {spark.heartbeat_s}",
+        )
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """The parts of `host:port` or `[::1]:port`; None where it is not of this form."""
+    parts = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@]+)):([0-9]{1,5})", address)
+    if parts is None or not 0 < int(parts[3]) < 65_536:
+        return None
+    return parts[1] or parts[2], int(parts[3])
+
+
+def of_notify(notify: NotifySettings) -> Problems:
+    """Mistakes of [notify]."""
+    if not notify.events:
+        yield "notify.events", "is empty: name what is to be told, or leave it out to be told everything"
+    together = {key: getattr(notify, key) for key in ("email_to", "email_sender", "smtp")}
+    given = [key for key, value in together.items() if value]
+    for key in together if given else ():
+        if key not in given:
+            yield f"notify.{key}", f"is needed with {given[0]}"
+    for address in (*notify.email_to, *filter(None, (notify.email_sender,))):
+        if not re.fullmatch(r"[^\s@<>,;]+@[^\s@<>,;]+", address):
+            key = "email_sender" if address == notify.email_sender else "email_to"
+            yield f"notify.{key}", f"{address!r} is not an address; for example oncall@example.com"
+    if (notify.username_from is None) != (notify.password_from is None):
+        missing = "username_from" if notify.username_from is None else "password_from"
+        yield f"notify.{missing}", "is needed: a login has a user name and a password"
+    if notify.smtp is None:
+        if notify.password_from is not None:
+            yield "notify.password_from", "goes with smtp, the server that asks for it"
+        return
+    server = host_and_port(notify.smtp)
+    if server is None:
+        yield "notify.smtp", f"{notify.smtp!r} is not of the form host:port; for example mail.example.com:587"
+    elif notify.smtp_security == "none" and notify.password_from and server[0] not in LOOPBACK:
+        yield (
+            "notify.smtp_security",
+            "is none: the password would be sent unencrypted over the network. Use starttls or tls",
         )

@@ -26,7 +26,15 @@ from pydantic_core import ErrorDetails
 from models.errors import Misconfigured
 from profiling_jobs.jobs import JOBS
 
-from .checks import of_applications, of_job, of_labels, of_names, of_services, of_web
+from .checks import (
+    of_applications,
+    of_job,
+    of_labels,
+    of_names,
+    of_notify,
+    of_services,
+    of_web,
+)
 from .schema import (
     LIVE_KEYS,
     BrokerSettings,
@@ -34,6 +42,7 @@ from .schema import (
     JobSettings,
     KubernetesSettings,
     MlflowSettings,
+    NotifySettings,
     Section,
     Settings,
     SparkSettings,
@@ -52,6 +61,7 @@ SECTIONS: dict[str, type[Section]] = {
     "store": StoreSettings,
     "mlflow": MlflowSettings,
     "web": WebSettings,
+    "notify": NotifySettings,
 }
 HEADROOM_SETTINGS = "HEADROOM_SETTINGS"
 """The environment variable that names the settings in force of the server."""
@@ -131,6 +141,8 @@ def parse(text: str, *, file: str = "headroom.toml", environment: Mapping[str, s
             reader.wrong("brokers.bootstrap", "must name your brokers: in a cluster none are started")
     if isinstance(found["web"], WebSettings):
         reader.all_wrong(of_web(found["web"]))
+    if isinstance(found["notify"], NotifySettings):
+        reader.all_wrong(of_notify(found["notify"]))
     jobs = reader.jobs(tables.get("job", {}))
     if isinstance(found["deployment"], DeploymentSettings):
         reader.all_wrong(of_labels(jobs, found["deployment"].kind))
@@ -285,6 +297,18 @@ def _variables(kind: type[Section]) -> frozenset[str]:
         for key, schema in kind.model_json_schema()["properties"].items()
         if any(one.get("secret") for one in schema.get("anyOf", [schema]))
     )
+
+
+def secrets(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets that the settings name, the longest first: what no message may show."""
+    named = {
+        getattr(getattr(settings, name), key)
+        for name, kind in SECTIONS.items()
+        for key in _variables(kind)
+        if not key.startswith("username")
+    }
+    names = {*named, "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"} - {None}
+    return tuple(sorted({environment.get(name, "") for name in names} - {""}, key=len, reverse=True))
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

@@ -21,6 +21,7 @@ Rescale = Literal["live", "restart"]
 DeploymentKind = Literal["simulated", "local", "kubernetes"]
 SideEffects = Literal["checked", "none"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
+NotifyEvent = Literal["alarm", "change", "promise", "drill", "loop"]
 
 Text = Annotated[str, Field(min_length=1)]
 Table = Annotated[
@@ -208,6 +209,48 @@ class WebSettings(Section):
     """A further port for `/metrics` alone, on every address of the machine or pod, for a Prometheus that runs
     elsewhere. Default: none, it is read at the port of the pages.
     """
+
+
+class NotifySettings(Section):
+    """Who is told what happens: by a webhook, e-mail, or a command of yours. See [notify.md](notify.md)."""
+
+    events: tuple[NotifyEvent, ...] = ("alarm", "change", "promise", "drill", "loop")
+    """What is told. `alarm`: a problem that a person has to look at. `change`: the size is changed, by
+    Headroom or by others. `promise`: a failure was not recovered from in time. `drill`: one failed. `loop`:
+    nothing is evaluated any more, and when it goes on.
+    """
+    url_from: VariableName | None = None
+    """Name of the environment variable that holds the address of a webhook; each message is posted to it."""
+    form: Literal["json", "slack"] = "json"
+    """What is posted: all that is known as JSON, or the text as Slack's incoming webhooks take it."""
+    email_to: tuple[Text, ...] = ()
+    """Addresses that get an e-mail."""
+    email_sender: Text | None = None
+    """The address that e-mails come from."""
+    smtp: Text | None = None
+    """`host:port` of the server that takes the e-mails, `mail.example.com:587`."""
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    """How the connection to it is encrypted. With `none` a password is sent to this machine only."""
+    username_from: VariableName | None = None
+    """Name of the environment variable that holds the user name for `smtp`. Default: no login."""
+    password_from: VariableName | None = None
+    """Name of the environment variable that holds the password for `smtp`."""
+    command: tuple[Text, ...] = ()
+    """A program with its arguments, `["/usr/local/bin/page", "--team", "data"]`. It gets the message as JSON
+    on its standard input, and has failed if it ends with another code than 0.
+    """
+    heartbeat_url_from: VariableName | None = None
+    """Name of the environment variable that holds the address of a dead man's switch. It is asked for (GET)
+    each time that every job was evaluated again.
+    """
+    # judgement: an alarm is raised every half hour, and two or three messages a shift are enough
+    repeat_after_s: float = Field(14_400.0, ge=0)
+    """The same alarm is only counted within this time, and the next message tells the count."""
+    # judgement: more are not read, and one cause may raise an alarm of every job
+    most_per_hour: int = Field(60, ge=1)
+    """Messages beyond this are counted, and the next message tells the count."""
+    timeout_s: float = Field(20.0, gt=0, le=120)
+    """An attempt to send that takes longer has failed. It is repeated for a quarter of an hour."""
 
 
 class JobProgram(Section):
@@ -442,4 +485,5 @@ class Settings(Section):
     store: StoreSettings = Field(default_factory=StoreSettings)
     mlflow: MlflowSettings = Field(default_factory=MlflowSettings)
     web: WebSettings = Field(default_factory=WebSettings)
+    notify: NotifySettings = Field(default_factory=NotifySettings)
     jobs: Mapping[str, JobSettings] = Field(default_factory=dict)
