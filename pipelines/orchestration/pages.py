@@ -199,6 +199,11 @@ class Pages:
         self._begin_all(new)
         return self
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether Dagster's daemon is to run, which asks for evaluations."""
+        return "daemon" in self._wanted
+
     def prepared(self) -> None:
         """Wait until the databases are there and may be used by this process too."""
         if self._starting is not None:

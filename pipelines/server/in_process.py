@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ USES = {"record": "recording of", "profile": "copies of", "probe": "copies of", 
 """What an order uses, if not the live job itself; two orders that use the same exclude each other."""
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """When a job was evaluated last, and why it was not since."""
+
+    at_s: float = -math.inf
+    """By time.monotonic: when an evaluation had been made and written down."""
+    problem: str = ""
+    """Of the newest attempt; empty where it has succeeded."""
+
+
 class InProcessServer:
     """The `Server` of the process that runs the jobs. Everything that it has started ends with `close`."""
 
@@ -54,6 +65,7 @@ class InProcessServer:
         self.context = Context(environment, settings, folder, say=say)
         self.evaluated_at_s = -math.inf
         """By time.monotonic: when an evaluation was last asked for, which shows that Dagster works."""
+        self.evaluated = dict.fromkeys(self.context.settings.jobs, Evaluated())
         self._since_s = time.time()
         self._evaluating = {name: threading.Lock() for name in self.context.settings.jobs}
         self._queue = OrderQueue(environment)
@@ -93,13 +105,18 @@ class InProcessServer:
         self.context.file.refresh()
         self._check(job)
         self.evaluated_at_s = time.monotonic()
-        with self._evaluating[job], self.context.environment.taking_part():
-            found = evaluation.evaluate(
-                job,
-                settings=self.context.control_settings(job),
-                loop=self.context.loop,
-                now_s=self.context.environment.clock.now_s(),
-            )
+        try:
+            with self._evaluating[job], self.context.environment.taking_part():
+                found = evaluation.evaluate(
+                    job,
+                    settings=self.context.control_settings(job),
+                    loop=self.context.loop,
+                    now_s=self.context.environment.clock.now_s(),
+                )
+        except Exception as error:
+            self.evaluated[job] = replace(self.evaluated[job], problem=str(error) or type(error).__name__)
+            raise
+        self.evaluated[job] = Evaluated(time.monotonic())
         return found.to_json()
 
     def begin(self, what: str, job: str, /, **details: Any) -> str:
@@ -137,12 +154,23 @@ class InProcessServer:
             "now_s": self.context.environment.clock.now_s(),
             "jobs": {name: self._job_status(name) for name in sorted(self.context.settings.jobs)},
             "removed": self._removed(),
-            "problem": self._room.problem,
+            "problem": self.problem,
             "orders": [readable(order.to_json()) for order in self._queue.all()],
         }
 
     def metrics(self) -> str:
         return self._exporter.text()
+
+    # ----------------------------------------------------------------------------- for the same process
+
+    @property
+    def problem(self) -> str:
+        """Why no job can be evaluated; empty where that is not known."""
+        return self._room.problem
+
+    def orders(self) -> tuple[Order, ...]:
+        """All orders, the oldest first."""
+        return self._queue.all()
 
     # ----------------------------------------------------------------------------------------------------
 
