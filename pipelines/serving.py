@@ -22,12 +22,14 @@ from profiling_jobs.training import workload_history
 
 from .environments import base
 from .environments.base import Environment
+from .notify import channels as notify_channels
+from .notify.watch import notifying
 from .orchestration import reconciling
 from .orchestration.pages import Pages
 from .processes.owner import Owner
 from .server.client import Listener
 from .server.in_process import InProcessServer
-from .settings.loading import SettingsFile
+from .settings.loading import SettingsFile, secrets
 from .settings.schema import JobSettings, Settings
 
 Say = Callable[[str], None]
@@ -61,6 +63,7 @@ def open_service(
 
     `read_only`: nothing can be changed on the pages.
     """
+    channels = notify_channels.opened(settings.notify, os.environ)  # before anything is started
     with ExitStack() as stack:
         # Last of all: whatever was started, by us or by a run of Dagster's, ends.
         owner = stack.enter_context(Owner(folder, command=command))
@@ -96,6 +99,16 @@ def open_service(
         listener = Listener(server, owner.folder)
         stack.callback(listener.close)
         listener.start()
+        stack.enter_context(
+            notifying(
+                settings.notify,
+                channels,
+                server,
+                secrets=secrets(settings, os.environ),
+                evaluates=lambda: pages.evaluates,
+                say=say,
+            )
+        )
         reconciling.begin(owner, settings, environment=pages.environment(), say=say)
         yield Service(owner, environment, server, pages, settings, file, owner.folder)
 

@@ -1,0 +1,1 @@
+"""Messages to people, as `[notify]` asks for them: what is told, how it leaves, and when."""
