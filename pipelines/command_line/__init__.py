@@ -43,6 +43,7 @@ COMMANDS = {
     "resume": "End a pause, a pin, and the hold after a size was set outside.",
     "open": "Open the pages of Dagster or MLflow in a browser.",
     "doctor": "Check this machine, the folder and the services.",
+    "notify": "Show who is told what happens, or send a test message.",
     "copy-store": "Copy the store from SQLite into Postgres.",
     "cleanup": "End everything that was started here, by this or an earlier run.",
 }

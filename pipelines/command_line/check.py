@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from models.errors import Misconfigured
 from models.quantities import counted
 
+from ..notify.channels import configured
 from ..settings import loading
 from ..settings.concerns import concerns
 from ..settings.loading import Mistake, WrongSettings
@@ -52,8 +54,15 @@ def _read(file: Path) -> tuple[Sequence[Mistake], Sequence[Mistake], list[str]]:
         return wrong.mistakes, (), []
     lines = loading.lines(file.read_text(encoding="utf-8-sig"))
     found: dict[bool, list[Mistake]] = {True: [], False: []}
+
+    def add(path: str, problem: str, *, serious: bool) -> None:
+        line = lines.get(path) or lines.get(path.rpartition(".")[0])
+        found[serious].append(Mistake(path, line, problem))
+
+    for channel in configured(settings.notify, os.environ).values():
+        if isinstance(channel, Misconfigured):
+            add(channel.setting, channel.problem, serious=True)
     for name in settings.jobs:
         for one in concerns(name, settings, folder=file.resolve().parent):
-            line = lines.get(one.path) or lines.get(one.path.rpartition(".")[0])
-            found[one.serious].append(Mistake(one.path, line, f"{one.problem} → {one.fix}"))
+            add(one.path, f"{one.problem} → {one.fix}", serious=one.serious)
     return found[True], found[False], sorted(settings.jobs)

@@ -36,6 +36,7 @@ CHECKS: dict[str, Check] = {
     "Spark": services.spark,
     "Kubernetes": kubernetes.cluster,
     "MLflow": services.mlflow,
+    "notify": services.notify,
     "jobs": jobs.promises,
 }
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}

@@ -1,4 +1,4 @@
-"""Checks of brokers, Spark and MLflow: those that run, and the settings of the others."""
+"""Checks of brokers, Spark, MLflow and who is told: those that run, and the settings of the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from models.quantities import counted, executors
 from ...environments.real import yours
 from ...integrations import ports
 from ...integrations.ports import HOST
+from ...notify.channels import configured
 from ...processes import records
 from ...processes.owner import owner_id
 from ...settings.schema import Settings
-from .findings import Finding, Surroundings, ok, problem, warning
+from .findings import Finding, Surroundings, ok, problem, refused, warning
 
 ANSWER_S = 1.5  # judgement: on the way to a fix, who takes longer does not answer
 MEMORY_SHARE = 0.8  # as the local Spark judges it: the rest is for broker, drivers and page cache
@@ -129,6 +130,21 @@ def mlflow(around: Surroundings) -> list[Finding]:
         fix = "start it, or correct mlflow.tracking_uri; decisions go on with the champions there are"
         return problem("MLflow", seen, fix)
     return ok("MLflow", f"{name} answers")
+
+
+def notify(around: Surroundings) -> list[Finding]:
+    """Check that every channel of [notify] can be used; nothing is sent."""
+    channels = configured(around.settings.notify, around.environment)
+    if not channels:
+        return ok("notify", "nobody is told of alarms and changes: [notify] names no channel")
+    found = [
+        each
+        for one in channels.values()
+        if isinstance(one, Misconfigured)
+        for each in refused("notify", str(one))
+    ]
+    where = ", ".join(channels)
+    return found or ok("notify", f"by {where}; `headroom notify --test` sends a message")
 
 
 def _topics(around: Surroundings) -> list[Finding]:
