@@ -13,7 +13,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
-.PHONY: help install lock check format test test-real postgres test-real-kafka test-real-spark test-kubernetes test-all images bench bench-real jars lock-jars docs demo clean
+.PHONY: help install lock check checked audit format test test-real postgres test-real-kafka test-real-spark test-kubernetes test-all images bench bench-real jars lock-jars docs demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -47,12 +47,19 @@ lock: | $(UV)  ## resolve pyproject.toml into requirements.lock again
 	echo uv==$(UV_VERSION) | $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	  --no-header --no-annotate - --output-file requirements-uv.lock
 
-check: install  ## format, lint, types, import contracts and the fast tests, in seconds
+# The audit waits for others, so that it runs beside the rest.
+check: install  ## format, lint, types, import contracts, the fast tests and known vulnerabilities, in seconds
+	@$(MAKE) --no-print-directory --jobs=2 checked audit
+
+checked: install
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -m fast --durations=0 --durations-min=1
+
+audit: install | $(UV)  ## known vulnerabilities in requirements.lock; skipped where no advisories can be read
+	@$(BIN)/python .ci/audit.py $(UV)
 
 format: install  ## let ruff write the format
 	$(BIN)/ruff format --quiet .
