@@ -96,7 +96,7 @@ KEYS: Mapping[str, str] = {
 BY_KIND = ("events_", "downtime_")
 """Before the name of a kind of failure: `events_executor_kill`, `downtime_executor_kill_s`."""
 WORDS = frozenset(
-    "said mode models alarms trouble trained_on why mlflow sizes checks last_evaluations".split()
+    "said mode models alarms trouble trained_on why mlflow sizes checks jobs last_evaluations".split()
 )
 PICTURES = frozenset({"picture", "drills_picture", "downtime_picture", "timeline"})
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import apply, decide, model, partitions, profile, record
+from assets import apply, decide, decision_checks, model, partitions, profile, record
 from models.errors import Misconfigured
 
 from .orchestration import sensors
@@ -42,9 +42,11 @@ def built(file: Path, folder: Path, *, environment: Mapping[str, str]) -> dg.Def
     come_round = schedules(jobs, launched, say=left_out.append)
     return dg.Definitions(
         assets=partitions.of(dg.load_assets_from_modules(STAGES, include_specs=True), list(jobs)),
+        asset_checks=[decision_checks.checks(list(jobs))],
         jobs=list(launched.values()),
         sensors=[
             sensors.optimization_sensor(jobs, launched, problem=problem, left_out=left_out),
+            sensors.decision_checks(list(jobs), problem=problem),
             sensors.automation(),
             *sensors.after_runs(),
         ],

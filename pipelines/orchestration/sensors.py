@@ -1,6 +1,7 @@
 """Dagster's sensors.
 
     optimization_sensor   evaluates every job once per interval; launches a run only if something must change
+    decision_checks       reports the checks of decision when their outcome changes
     automation            fits models when there is something new to fit them to (declarative automation)
     put_right             after a run that failed or was cancelled: gives up what it has left going on
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets import decision_checks as promises
 from assets.decide import INTERVAL_TAG, observations, recent
 from assets.metadata import sentence
 from assets.orders import ORDER_TAG
@@ -36,6 +38,8 @@ from .jobs import FIRST, MODEL, OPTIMIZATION, PROFILE
 Jobs = Mapping[str, JobSettings]
 MOST_S = 30.0  # of the 60 s after which a tick is given up; what is left of the jobs is done at the next
 IDLE_S = 30  # between ticks when there is no job
+CHECKS_S = 60  # judgement: nobody looks more often, and what is late was so for minutes
+REPORTED_AGAIN_S = 6 * 3600.0  # judgement: the page shows when a check was reported last
 AUTOMATION_S = 30  # judgement: a refit is not urgent, and every look at it costs a process some 100 ms
 
 
@@ -189,6 +193,49 @@ def optimization_sensor(
         return dg.SensorResult(
             run_requests=found.run_requests, cursor=found.cursor, skip_reason=found.skip_reason
         )
+
+    return sensor
+
+
+def checked(
+    cursor: str | None, store: Store, jobs: Sequence[str], *, now_s: float, problem: str = ""
+) -> dg.SensorResult:
+    """Report the checks of `decision` whose outcome has changed, for whichever job, or that are old."""
+    before = _checked_before(cursor)
+    events = []
+    for one in promises.looked(store, jobs, now_s=now_s, problem=problem):
+        outcomes, at_s = before.get(one.name, ({}, -math.inf))
+        if outcomes != one.outcomes or not 0.0 <= now_s - at_s < REPORTED_AGAIN_S:
+            events.append(one.event())
+            before[one.name] = (one.outcomes, now_s)
+    why = None if events else "the checks of decision have the same outcome as before"
+    return dg.SensorResult(
+        asset_events=events, cursor=json.dumps({"schema": 1, "checked": before}), skip_reason=why
+    )
+
+
+def _checked_before(cursor: str | None) -> dict[str, tuple[Mapping[str, str], float]]:
+    """Check -> its outcomes by job, and when it was reported; a cursor that cannot be read is begun anew."""
+    try:
+        data = json.loads(cursor or "{}")
+        found = data.get("checked", {}) if data.get("schema") == 1 else {}
+        return {name: (dict(outcomes), float(at_s)) for name, (outcomes, at_s) in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def decision_checks(jobs: Sequence[str], *, problem: str) -> dg.SensorDefinition:
+    """The sensor that reports the checks of `decision`, also where optimization_sensor evaluates nothing."""
+
+    @dg.sensor(
+        name="decision_checks",
+        minimum_interval_seconds=CHECKS_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports whether the promise of every job is kept and every job is evaluated, as checks "
+        "of the asset decision: when the outcome changes, and every six hours.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, store: dg.ResourceParam[Store]) -> dg.SensorResult:
+        return checked(context.cursor, store, jobs, now_s=time.time(), problem=problem)
 
     return sensor
 

@@ -77,6 +77,14 @@ class TestGraph:
             assert one.description
             assert "`" not in one.description, "Dagster shows it as plain text"
 
+    def test_the_checks_of_decision_are_there_and_a_change_of_the_size_waits_for_none(self, tmp_path):
+        found = definitions(tmp_path)
+        keys = {key.to_user_string() for key in found.resolve_asset_graph().asset_check_keys}
+        assert {"decision:promise_kept", "decision:freshness"} <= keys
+        assert "decision_checks" in {one.name for one in found.sensors}
+        nodes = {node.name for node in found.resolve_job_def("optimization").nodes}
+        assert nodes == {"decision", "scale_out"}
+
     @pytest.mark.parametrize(
         ("text", "told"),
         [
