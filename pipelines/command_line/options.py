@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,11 @@ def as_json(help: str) -> Callable[[Command], Command]:
 def job(command: Command) -> Command:
     """JOB, `--file` and `--folder`."""
     return click.argument("job")(file(folder(command)))
+
+
+def on_terminal() -> bool:
+    """Whether there is a person to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @contextmanager

@@ -156,6 +156,95 @@ class TestInit:
         job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
         assert job.max_offsets_per_trigger == 700
 
+    def test_a_name_for_each_topic_also_where_theirs_are_alike(self, project):
+        (project / "clicks.py").write_text("spark.readStream")
+        (project / "headroom.toml").unlink()
+        result = headroom("init", "clicks.py", "--input", "a.b,a-b", "--input", "a_b", "--output", "c")
+        assert result.exit_code == 0, result.output
+        job = loading.load(project / "headroom.toml", environment={}).jobs["clicks"]
+        assert job.inputs == {"a_b": "a.b", "a_b_2": "a-b", "a_b_3": "a_b"}
+        assert job.args[:4] == ("{input:a_b}", "{input:a_b_2}", "{input:a_b_3}", "{output_topic}")
+
+    def test_the_script_is_named_from_the_folder_of_the_file(self, project):
+        (project / "conf").mkdir()
+        (project / "clicks.py").write_text('spark.readStream.option("subscribe", "clicks")')
+        assert headroom("init", "clicks.py", "--file", "conf/headroom.toml").exit_code == 0
+        assert headroom("check", "--file", "conf/headroom.toml").exit_code == 0
+
+    def test_an_existing_file_is_written_over_with_force_only(self, project):
+        (project / "clicks.py").write_text('spark.readStream.option("subscribe", "clicks")')
+        before = (project / "headroom.toml").read_text()
+        assert headroom("init", "clicks.py", "--yes").exit_code == 2
+        assert (project / "headroom.toml").read_text() == before
+        assert headroom("init", "clicks.py", "--yes", "--force").exit_code == 0
+        assert "[job.clicks]" in (project / "headroom.toml").read_text()
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["absent.py"], "'absent.py' does not exist"),
+            ([], "Missing argument 'SCRIPT'"),
+            (["broken.py"], "broken.py: is no Python program that could run (line 2: "),
+            (["job.jar"], "job.jar: is no Python program"),
+            (["clicks.py", "--input", "a b"], "--input: 'a b' is no name of a topic"),
+            (["clicks.py", "--brokers", "here"], "--brokers: 'here' is no address of a broker: write HOST"),
+            (["clicks.py", "--job", "9"], "name it with --job"),
+        ],
+    )  # fmt: skip
+    def test_what_it_cannot_use_is_one_sentence_and_nothing_is_written(self, project, arguments, said):
+        (project / "clicks.py").write_text('spark.readStream.option("subscribe", "clicks")')
+        (project / "broken.py").write_text("spark.readStream\ndef (:\n")
+        (project / "job.jar").write_bytes(b"PK\x03\x04\x00\x00")
+        (project / "headroom.toml").unlink()
+        result = headroom("init", *arguments)
+        assert result.exit_code == 2
+        assert said in " ".join(result.output.split())
+        assert not (project / "headroom.toml").exists()
+
+    def test_what_may_not_work_is_a_warning(self, project):
+        (project / "clicks.py").write_text('x.option("subscribe", "clicks")')
+        (project / "headroom.toml").unlink()
+        result = headroom("init", "clicks.py", "--brokers", "127.0.0.1:1", "--json")
+        assert result.exit_code == 0
+        source, *_, brokers = json.loads(result.stdout)["warnings"]
+        assert source.startswith("clicks.py has no readStream: ")
+        assert brokers.startswith("nothing listens on 127.0.0.1:1 → ")
+        assert loading.load(project / "headroom.toml", environment={}).brokers.bootstrap == "127.0.0.1:1"
+        assert (
+            "warning: nothing listens"
+            in headroom("init", "clicks.py", "--brokers", "127.0.0.1:1", "--force").output
+        )
+
+    def test_on_a_terminal_it_asks_for_what_is_not_given(self, project, monkeypatch):
+        monkeypatch.setattr("pipelines.command_line.options.on_terminal", lambda: True)
+        (project / "clicks.py").write_text('spark.readStream.option("subscribe", "clicks")')
+        (project / "headroom.toml").unlink()
+        answers = [
+            "absent.py",
+            "clicks.py",
+            "",
+            "answers, not these",
+            "answers,others",
+            "here",
+            "127.0.0.1:1",
+        ]
+        result = headroom("init", input="\n".join(answers))
+        assert result.exit_code == 0, result.output
+        for said in (
+            "'absent.py' does not exist",
+            "[clicks]",
+            "'not these' is no name",
+            "'here' is no address",
+        ):
+            assert said in result.output
+        found = loading.load(project / "headroom.toml", environment={})
+        job = found.jobs["clicks"]
+        assert (job.inputs, found.brokers.bootstrap) == ({"events": "clicks"}, "127.0.0.1:1")
+        assert job.outputs == {"answers": "answers", "others": "others"}
+        given = ("--input", "a", "--output", "b", "--brokers", "127.0.0.1:1", "--force")
+        for unasked in (("clicks.py", "--force", "--yes"), ("clicks.py", *given)):
+            assert headroom("init", *unasked, input="").exit_code == 0
+
 
 class TestOnboard:
     def test_the_four_steps_in_a_row_and_where_it_ended(self, project, monkeypatch):
