@@ -55,7 +55,6 @@ TOGETHER = {
     "profile": "stages",
     "drill": "stages",
     "model": "stages",
-    "onboard": "stages",
     "pause": "directives",
     "pin": "directives",
     "resume": "directives",

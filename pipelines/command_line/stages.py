@@ -1,4 +1,4 @@
-"""`headroom record`, `profile`, `drill`, `model`: the stages up to the models; `onboard` runs all four."""
+"""`headroom record`, `profile`, `drill`, `model`: the stages up to the models."""
 
 from __future__ import annotations
 
@@ -276,34 +276,3 @@ def _signed(job: str, kind: str, version: int, *, settings: Settings, folder: Pa
 
 
 STEPS = {"record": record, "profile": profile, "drill": drill, "model": model}
-
-
-@click.command("onboard")
-@options.job
-@recorded_for
-@click.option(
-    "--from", "first", type=click.Choice(tuple(STEPS)), default="record", help="Begin with this step."
-)
-@click.pass_context
-def onboard(ctx: click.Context, job: str, for_: str | None, first: str, file: Path, folder: Path) -> None:
-    """Record, profile, drill (on copies) and model a job, one after the other. Ends where a step fails.
-
-    \b
-    Exit code 0: its models are in charge.
-    Exit code 1: a step answered no, and says why.
-    """
-    names = list(STEPS)
-    for number, name in enumerate(names, 1):
-        if names.index(name) < names.index(first):
-            continue
-        click.echo(f"[{number}/{len(names)}] headroom {name} {job}", err=True)
-        given = [job, "--file", str(file), "--folder", str(folder)]
-        given += ["--for", for_] if for_ is not None and name == "record" else []
-        try:
-            with STEPS[name].make_context(name, given, parent=ctx) as step:
-                STEPS[name].invoke(step)
-        except click.exceptions.Exit as ended:
-            # A drill that takes too long is a result: the models learn from it.
-            if ended.exit_code and name != "drill":
-                click.echo(f"ended at {name}; go on with: headroom onboard {job} --from {name}", err=True)
-                raise

@@ -5,14 +5,16 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 import webbrowser
 from types import SimpleNamespace
 
+import click
 import pytest
 from command import headroom
 
-from pipelines.command_line import stages
+from pipelines.command_line import onboard, stages
 from pipelines.settings import loading
 from pipelines.web.access import make_token
 from profiling_jobs.orders import run_order
@@ -246,31 +248,101 @@ class TestInit:
             assert headroom("init", *unasked, input="").exit_code == 0
 
 
+def _step(name, code, done, said="{}"):
+    @click.command(name, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command(arguments):
+        done.append((name, *arguments))
+        click.echo(said)
+        raise click.exceptions.Exit(code)
+
+    return command
+
+
 class TestOnboard:
-    def test_the_four_steps_in_a_row_and_where_it_ended(self, project, monkeypatch):
-        done = []
+    @pytest.fixture
+    def done(self, project, monkeypatch):
+        """The steps that were run; each answers as `codes` says."""
+        done, codes = [], {"record": 0, "profile": 0, "drill": 1, "model": 0}
+        steps = {name: _step(name, code, done, f'{{"{name}": 1}}') for name, code in codes.items()}
+        monkeypatch.setattr(stages, "STEPS", steps)
+        return done
 
-        def step(name, code):
-            import click
-
-            @click.command(name)
-            @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-            def command(arguments):
-                done.append((name, *arguments))
-                raise click.exceptions.Exit(code)
-
-            command.context_settings = {"ignore_unknown_options": True}
-            return command
-
-        codes = {"record": 0, "profile": 0, "drill": 1, "model": 0}
-        monkeypatch.setattr(stages, "STEPS", {name: step(name, code) for name, code in codes.items()})
-        assert headroom("onboard", "enrichment").exit_code == 0
-        assert [one[0] for one in done] == ["record", "profile", "drill", "model"]
+    @staticmethod
+    def names(done):
+        found = [one[0] for one in done]
         done.clear()
-        stages.STEPS["profile"] = step("profile", 1)
+        return found
+
+    def test_the_four_steps_in_a_row_and_where_it_ended(self, done):
+        result = headroom("onboard", "enrichment", "--for", "5m")
+        assert result.exit_code == 0
+        assert re.search(r"record +6 min +– +5 min of orders\n", result.output)
+        assert re.search(
+            r"\[2/4\] headroom profile enrichment: about \d+ min, \d+ min to the end", result.output
+        )
+        assert [one[-2:] for one in done if "--for" in one] == [("--for", "5m")]
+        assert self.names(done) == ["record", "profile", "drill", "model"]
+        stages.STEPS["profile"] = _step("profile", 1, done)
         ended = headroom("onboard", "enrichment", "--from", "profile")
-        assert (ended.exit_code, [one[0] for one in done]) == (1, ["profile"])
+        assert (ended.exit_code, self.names(done)) == (1, ["profile"])
         assert "go on with: headroom onboard enrichment --from profile" in ended.output
+
+    def test_one_that_was_interrupted_goes_on_there_within_a_day(self, done, monkeypatch):
+        right = stages.STEPS["profile"]
+        stages.STEPS["profile"] = _step("profile", 1, done)
+        assert headroom("onboard", "enrichment").exit_code == 1
+        assert self.names(done) == ["record", "profile"]
+        stages.STEPS["profile"] = right
+        with monkeypatch.context() as later:
+            now_s = time.time()
+            later.setattr(onboard, "time", SimpleNamespace(time=lambda: now_s + 90_000.0))
+            planned = json.loads(headroom("onboard", "enrichment", "--dry-run", "--json").stdout)
+            assert planned["done_before"] == []
+        again = headroom("onboard", "enrichment")
+        assert again.exit_code == 0
+        assert "goes on where it was interrupted, after record" in " ".join(again.output.split())
+        assert self.names(done) == ["profile", "drill", "model"]
+        assert headroom("onboard", "enrichment").exit_code == 0
+        assert len(self.names(done)) == 4, "one that is over begins anew"
+
+    def test_a_dry_run_prints_what_it_will_take_and_does_nothing(self, done, project):
+        shown = headroom("onboard", "enrichment", "--dry-run")
+        assert (shown.exit_code, done) == (0, [])
+        for said in (
+            "record",
+            "2 min of orders",
+            "executor_kill, driver_kill on a copy with 2 executors",
+            "in all",
+        ):
+            assert said in shown.stdout
+        assert "No server runs for .headroom, and record needs one" in " ".join(shown.stdout.split())
+        assert not (project / ".headroom").exists()
+        found = json.loads(headroom("onboard", "enrichment", "--dry-run", "--json").stdout)
+        assert [one["step"] for one in found["steps"]] == ["record", "profile", "drill", "model"]
+        for one in found["steps"][1:3]:
+            assert 0 < one["executor_seconds"] < one["most_executor_seconds"] == 200_000
+        refused = headroom("onboard", "nobody", "--dry-run")
+        assert (refused.exit_code, "there is enrichment" in refused.output) == (2, True)
+
+    def test_as_json_it_is_one_object_with_what_each_step_has_found(self, done):
+        result = headroom("onboard", "enrichment", "--json")
+        assert result.exit_code == 0
+        found = json.loads(result.stdout)
+        assert found["found"] == {name: {name: 1} for name in stages.STEPS}
+        assert all(one[-1] == "--json" for one in done)
+        stages.STEPS["model"] = _step("model", 1, done)
+        ended = headroom("onboard", "enrichment", "--json", "--from", "drill")
+        assert (ended.exit_code, json.loads(ended.stdout)["ended_at"]) == (1, "model")
+
+    def test_on_a_terminal_it_asks_first(self, done, monkeypatch):
+        monkeypatch.setattr("pipelines.command_line.options.on_terminal", lambda: True)
+        refused = headroom("onboard", "enrichment", input="n\n")
+        assert (refused.exit_code, done) == (1, [])
+        assert "nothing was begun" in refused.output
+        assert headroom("onboard", "enrichment", input="\n").exit_code == 0
+        assert headroom("onboard", "enrichment", "--yes", input="").exit_code == 0
+        assert len(self.names(done)) == 8
 
 
 def test_open_prints_where_the_pages_are(project, monkeypatch):
