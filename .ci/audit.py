@@ -86,8 +86,8 @@ def answer(command: Sequence[str], *, within_s: float) -> dict[str, Any] | str:
         report: dict[str, Any] = json.loads(out)
         return report if "dependencies" in report else "its answer names no dependencies"
     except (ValueError, TypeError):
-        said = [line.strip() for line in err.splitlines() if line.strip()]
-        return said[-1][:160] if said else "it printed nothing"
+        said = [line.strip(" ×") for line in err.splitlines() if line.strip() and line[:7] != "WARNING"]
+        return said[0][:160] if said else "it printed nothing"
 
 
 def main(uv: str, *, now_s: float) -> int:

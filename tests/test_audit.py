@@ -26,7 +26,7 @@ REPORT = {
     ]
 }
 ANSWERS = f"import json; print(json.dumps({REPORT!r})); raise SystemExit(1)"
-OFFLINE = "import sys; sys.exit('  x the index cannot be reached\\n')"
+OFFLINE = "import sys; sys.exit('WARNING: one\\n  × the index cannot be reached\\nhint: two')"
 HANGS = "import subprocess; subprocess.run(['sleep', '600'])"
 
 
@@ -54,7 +54,7 @@ def test_what_is_listed_with_its_reason_is_no_finding():
 @pytest.mark.parametrize(
     ("program", "within_s", "why"),
     [
-        (OFFLINE, 60.0, "x the index cannot be reached"),
+        (OFFLINE, 60.0, "the index cannot be reached"),
         ("", 60.0, "it printed nothing"),
         ("print('[]')", 60.0, "its answer names no dependencies"),
         (HANGS, 0.2, "no answer within 0.2 s"),
@@ -82,7 +82,7 @@ def test_a_finding_is_red_and_no_answer_is_one_line(uv, capsys):
     assert audit.main(uv(ANSWERS), now_s=0.0) == 1
     assert "bad 1.0: PYSEC-1" in capsys.readouterr().out
     assert audit.main(uv(OFFLINE), now_s=0.0) == 0
-    said = "audit skipped, known vulnerabilities were not looked for: x the index cannot be reached\n"
+    said = "audit skipped, known vulnerabilities were not looked for: the index cannot be reached\n"
     assert capsys.readouterr() == (said, "")
 
 
