@@ -13,10 +13,14 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from models.control.state import ALARM_EVERY_S
 from models.control.step import NO_DIGITS
@@ -100,31 +104,30 @@ Add = Callable[..., None]
 """`add(name, value, *labels)`: one sample."""
 
 
-class Samples:
+class Samples(Collector):
     """What is known of the metrics at one moment."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {name: [] for name in FAMILIES}
+        self._found = {name: _family(name, each) for name, each in FAMILIES.items()}
 
     def add(self, name: str, value: Any, *labels: str) -> None:
         """Add a sample; a value that is no number, or no finite one, is not known and left out."""
         if isinstance(value, int | float) and math.isfinite(value):
-            pairs = zip(FAMILIES[name].labels, labels, strict=True)
-            shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in pairs)
-            self._found[name].append(f"{name}{{{shown}}} {float(value)!r}")
+            self._found[name].add_metric(labels, float(value))
+
+    def collect(self) -> Iterable[Metric]:
+        return [found for found in self._found.values() if found.samples]
 
     def text(self) -> str:
         """The text format, version 0.0.4: every metric with its help and its type in front."""
-        lines = []
-        for name, samples in self._found.items():
-            if samples:
-                sort = "counter" if name.endswith("_total") else "gauge"
-                lines += [f"# HELP {name} {FAMILIES[name].help}", f"# TYPE {name} {sort}", *samples]
-        return "\n".join(lines) + "\n"
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry).decode()
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _family(name: str, about: Family) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    return kind(name, about.help, labels=about.labels)
 
 
 @dataclass
