@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiling_jobs.experiments import copies
+from profiling_jobs.periodic import Periodic
 from profiling_jobs.training import workload_history
 
 from .environments import base
@@ -26,6 +27,7 @@ from .notify import channels as notify_channels
 from .notify.watch import notifying
 from .orchestration import reconciling
 from .orchestration.pages import Pages
+from .processes import logs
 from .processes.owner import Owner
 from .server.client import Listener
 from .server.in_process import InProcessServer
@@ -67,6 +69,7 @@ def open_service(
     with ExitStack() as stack:
         # Last of all: whatever was started, by us or by a run of Dagster's, ends.
         owner = stack.enter_context(Owner(folder, command=command))
+        stack.enter_context(Periodic(owner.rotate_logs, every_s=logs.LOOK_S, name="logs"))
         if since_s is None:
             since_s = max(time.time(), _newest_s(settings, owner.folder))
         environment = stack.enter_context(

@@ -28,16 +28,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from models.errors import Misconfigured, NotReady, Unsafe
 
-from . import records
+from . import logs, records
 from .processes import OWNER, ROLE, Ended, Process, descendants, end, identify, lineage, marked
 
 GRACE_S = 10.0  # judgement: a broker's clean stop took 1–2 s here
 ROUNDS = 5  # judgement: a worker may start executors while it is being ended
-LOG_BYTES = 10_000_000  # judgement: one older file is kept beside it
 ROLES = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)*")
 # Every owner starts its own; those of an earlier one would go on evaluating and sending.
 ORPHANS = re.compile(r"dagster-[a-z]+|mlflow|web|(replay|recording)\..+")
@@ -141,6 +139,15 @@ class Owner:
         """The log file of a role."""
         return self.folder / "logs" / f"{role}.log"
 
+    def rotate_logs(self) -> None:
+        """Bound the logs of what runs; to be called every few seconds."""
+        logs.rotate_all(self.folder / "logs")
+
+    def forget_logs(self, *, before_s: float) -> int:
+        """Delete logs that were not written to since, of what does not run; how many files."""
+        running = {process.role for process in self.running()}
+        return logs.forget(self.folder / "logs", running=running, before_s=before_s)
+
     def log_size(self, role: str) -> int:
         """Before a start: from where on `written` has the words of that run."""
         with suppress(FileNotFoundError):
@@ -171,7 +178,7 @@ class Owner:
         inherited = {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)}
         words = [str(word) for word in command]
         marks = self.marks(role)
-        with _opened(self.log(role)) as log:
+        with logs.opened(self.log(role)) as log:
             try:
                 child = subprocess.Popen(
                     words,
@@ -321,14 +328,6 @@ def exit_on_signals() -> None:
     signal.signal(signal.SIGTERM, leave)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, leave)
-
-
-def _opened(log: Path) -> IO[bytes]:
-    log.parent.mkdir(mode=0o700, exist_ok=True)
-    with suppress(FileNotFoundError):
-        if log.stat().st_size > LOG_BYTES:
-            log.replace(log.with_suffix(".log.1"))
-    return os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _held(folder: Path) -> str:

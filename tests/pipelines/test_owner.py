@@ -407,13 +407,64 @@ def test_cleanup_spares_the_one_who_calls_it(folder):
 
 
 def test_a_long_log_is_put_aside_at_the_next_start(folder, monkeypatch):
-    monkeypatch.setattr("pipelines.processes.owner.LOG_BYTES", 3)
+    monkeypatch.setattr("pipelines.processes.logs.LOG_BYTES", 3)
     with Owner(folder) as owner:
         for word in ("first", "second"):
             owner.start("talker", ["echo", word])
             until(lambda word=word: word in owner.log("talker").read_text())
         assert owner.log("talker").read_text() == "second\n"
         assert owner.log("talker").with_suffix(".log.1").read_text() == "first\n"
+
+
+def test_the_log_of_a_process_that_runs_is_bounded_and_its_newest_part_kept(folder, monkeypatch):
+    monkeypatch.setattr("pipelines.processes.logs.LOG_BYTES", 20)
+    with Owner(folder) as owner:
+        # Its descriptor is its own: it knows nothing of what is done with the file.
+        script = "echo one two three four five; read line < go; echo six; exec sleep 600"
+        os.mkfifo(folder / "go")
+        owner.start("talker", ["sh", "-c", script])
+        log = owner.log("talker")
+        until(lambda: log.read_text().endswith("five\n"))
+        owner.rotate_logs()
+        assert log.read_text() == ""
+        assert log.with_name("talker.log.1").read_text() == "two three four five\n"
+        (folder / "go").write_text("\n")
+        until(lambda: log.read_text() == "six\n")
+        owner.rotate_logs()
+        assert log.read_text() == "six\n", "a short one is left alone"
+        assert log.with_name("talker.log.1").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_cannot_be_put_aside_is_cut_all_the_same(folder, monkeypatch):
+    """As on a full disk."""
+    monkeypatch.setattr("pipelines.processes.logs.LOG_BYTES", 3)
+    monkeypatch.setattr("pipelines.processes.logs.shutil.copyfileobj", no_room)
+    owner = Owner(folder)
+    owner.log("talker").parent.mkdir(parents=True)
+    owner.log("talker").write_text("too much\n")
+    owner.rotate_logs()
+    assert owner.log("talker").read_text() == ""
+
+
+def no_room(*files):
+    raise OSError(28, "No space left on device")
+
+
+def test_logs_of_what_has_ended_are_forgotten_and_those_of_what_runs_are_not(folder):
+    with Owner(folder) as owner:
+        for role in ("driver.orders", "driver.orders-e2"):
+            process = owner.start(role, SLEEP)
+        owner.stop(process)
+        owner.log("driver.logs.log").write_text("a job may be called like that")
+        for log in (folder / "logs").iterdir():
+            os.utime(log, (1000.0, 1000.0))
+        recent = owner.log("replay.orders-e2")
+        recent.touch()
+        assert owner.forget_logs(before_s=1000.0) == 0
+        assert owner.forget_logs(before_s=2000.0) == 2
+        assert set((folder / "logs").iterdir()) == {owner.log("driver.orders"), recent}
+        owner.start("driver.orders", ["true"])
+        assert owner.log("driver.orders").stat().st_mtime > 2000.0, "in use, before it says a word"
 
 
 def test_the_owner_of_before_a_restart_of_the_machine_is_not_the_process_that_has_its_pid_now(
