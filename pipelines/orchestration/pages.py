@@ -462,12 +462,14 @@ class Pages:
             environment = self.environment()
             if name == "mlflow":  # it does not read the store
                 environment.pop(self._settings.store.url_from or "", None)
+            # Dagster's code server makes one more socket there, which a killed one leaves.
+            environment["TMPDIR"] = str(self._sockets)
             page.process = self._owner.start(
                 page.role,
                 page.command,
                 environment=environment,
                 directory=self._file.parent,
-                umask=0o077,  # Dagster's code server has one more socket, in the folder for temporary files
+                umask=0o077,
             )
             page.starts, page.began_s = page.starts + 1, time.monotonic()
             page.ended_s, page.answered_s, page.problem = 0.0, 0.0, None

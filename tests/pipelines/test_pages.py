@@ -313,3 +313,23 @@ def test_a_page_gets_no_variable_that_it_does_not_need(
         set(),
         {"DATABASE_URL"},
     ]
+
+
+def test_what_a_page_leaves_behind_when_it_is_killed_is_in_a_folder_that_is_removed(tmp_path: Path) -> None:
+    """Dagster's code server makes a socket of its own, named by `tempfile`."""
+    given: list[Path] = []
+
+    def start(role: str, command: object, *, environment: dict[str, str], **more: object) -> Any:
+        given.append(Path(environment["TMPDIR"]))
+        return SimpleNamespace(alive=False, signal=lambda number: False)
+
+    owner: Any = SimpleNamespace(folder=tmp_path, start=start, stop=lambda process, grace_s: None)
+    there = Pages(owner, loading.parse(TOML, environment={}), file=tmp_path / "headroom.toml")
+    there._prepare_door()
+    there._begin("code")
+    (folder,) = given
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "tmp3xgjiitj").touch()
+    assert len(f"{folder}/tmp3xgjiitj") <= pages.LONGEST_SOCKET
+    there.close()
+    assert not folder.exists()
