@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import signal
 import time
 import uuid
@@ -172,6 +173,7 @@ class EmbeddedBroker:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         lock = self._lock()
         try:
+            temporary = self._new_temporary()
             runtime = java.find()
             found = jars.fetch("broker", marks=self._owner.marks(f"{self._role}-jars"))
             for attempt in range(ATTEMPTS):
@@ -179,7 +181,7 @@ class EmbeddedBroker:
                 self._configure(chosen)
                 command: list[str | Path] = [
                     runtime.command,
-                    *("-Xmx512m", *LIGHT),
+                    *("-Xmx512m", *LIGHT, f"-Djava.io.tmpdir={temporary}"),
                     f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
                     *("-cp", os.pathsep.join(map(str, found))),
                 ]
@@ -222,6 +224,13 @@ class EmbeddedBroker:
             who = f"process {process.pid}" if process else "a process that we have not recorded"
             raise Unsafe(f"a broker already runs on {self.folder} ({who}): stop it first") from None
         return lock
+
+    def _new_temporary(self) -> Path:
+        """Java's folder for temporary files: what unpacks batches is unpacked there, and left by a kill."""
+        temporary = self.folder / "tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(mode=0o700)
+        return temporary
 
     def _choose_ports(self, *, keep: bool, fresh: bool) -> tuple[int, int]:
         kept = ports.kept(self.folder)

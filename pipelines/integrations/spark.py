@@ -317,8 +317,11 @@ def clear(work: Path, *, living: Set[tuple[str, str]], now_s: float) -> None:
 
 
 def clear_libraries(folder: Path, *, now_s: float) -> None:
-    """Remove unpacked libraries. Who has loaded one keeps it, as the kernel does with every open file."""
-    for library in folder.glob("*.so"):
+    """Remove unpacked libraries, and the empty `.so.lck` beside each of LZ4's.
+
+    Who has loaded one keeps it, as the kernel does with every open file.
+    """
+    for library in folder.glob("*.so*"):
         with suppress(FileNotFoundError):
             if now_s - library.stat().st_mtime > NEW_S:
                 library.unlink()

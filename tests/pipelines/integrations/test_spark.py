@@ -156,7 +156,8 @@ def test_the_secret_is_on_the_disk_before_it_is_used(
 def test_libraries_that_killed_processes_have_left_are_removed(unstarted: LocalSpark) -> None:
     folder = unstarted.folder / "tmp"
     folder.mkdir()
-    for name, age_s in (("liblz4-java-1.so", 100.0), ("liblz4-java-2.so", 0.0), ("other", 100.0)):
+    old = ("liblz4-java-1.so", "liblz4-java-1.so.lck", "other")
+    for name, age_s in (*((name, 100.0) for name in old), ("liblz4-java-2.so", 0.0)):
         (folder / name).touch()
         os.utime(folder / name, (time.time() - age_s,) * 2)
     unstarted.tidy()
