@@ -10,7 +10,7 @@ A signal that could not be read is `Unknown(reason)`, never zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -368,7 +368,7 @@ class Store(Protocol):
         """The newest ones from `since_s` up to and with `until_s`, oldest first."""
 
     def forget_evaluations(self, job: str, *, before_s: float) -> int:
-        """Make room: how many older evaluations were dropped. Nothing else is ever forgotten."""
+        """Make room: how many older evaluations were dropped."""
 
     def control(self, job: str) -> Control | None: ...
     def save_control(self, control: Control, *, expected_epoch: int | None) -> bool:
@@ -407,6 +407,9 @@ class Store(Protocol):
 
     def measurements(self, job: str) -> tuple[tuple[str, float, Measurement], ...]:
         """Key, time and measurement, by time."""
+
+    def forget_measurements(self, job: str, keys: Collection[str]) -> int:
+        """How many of these were there. Events, directives and documents are never forgotten."""
 
     def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
         """The same failure (kind and instant) added again replaces the earlier one."""

@@ -32,6 +32,7 @@ AT_REST = ("stopped", "failed")
 CATCH_UP_TARGETS = 4.0  # judgement: a job that keeps its promise has caught up long before
 WORTH = 50.0  # times the highest load: there a catch-up takes 2 % of the downtime, whatever the capacity
 LEAST_RPS = 10_000.0  # judgement: any source offers as much, and loads grow
+DAY_S = 86_400.0
 LOOK_S = 1.0  # judgement: between two looks at what an order waits for
 Found = Mapping[str, Any]
 
@@ -121,6 +122,7 @@ class Context:
             blackout=lambda job, now_s: time_windows.blackout(self.settings.jobs[job], now_s),
             drill=self._drills.get,
             started=lambda job: self.started_at_s.get(job, -math.inf),
+            kept_s=self.settings.retention.days * DAY_S,
         )
 
     @property

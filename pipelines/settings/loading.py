@@ -43,6 +43,7 @@ from .schema import (
     KubernetesSettings,
     MlflowSettings,
     NotifySettings,
+    RetentionSettings,
     Section,
     Settings,
     SparkSettings,
@@ -62,6 +63,7 @@ SECTIONS: dict[str, type[Section]] = {
     "mlflow": MlflowSettings,
     "web": WebSettings,
     "notify": NotifySettings,
+    "retention": RetentionSettings,
 }
 HEADROOM_SETTINGS = "HEADROOM_SETTINGS"
 """The environment variable that names the settings in force of the server."""

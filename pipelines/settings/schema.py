@@ -253,6 +253,22 @@ class NotifySettings(Section):
     """An attempt to send that takes longer has failed. It is repeated for a quarter of an hour."""
 
 
+class RetentionSettings(Section):
+    """How long what is not needed any more is kept, and [how much disk all of it takes](disk.md)."""
+
+    days: int = Field(30, ge=1)
+    """Evaluations, live measurements, recordings, runs on Dagster's pages, and logs of what has ended."""
+    # measured: a month of points of ten jobs would be 5 GB, and `headroom history` has the evaluations
+    point_days: int = Field(7, ge=1)
+    """Points on the timelines of Dagster's pages: two or three for each evaluation."""
+    runs: int = Field(2000, ge=100)
+    """Most runs on Dagster's pages; the oldest go before their time."""
+    model_versions: int = Field(50, ge=2)
+    """Versions of each model that MLflow under `.headroom/` keeps beside those in charge. An MLflow server
+    of yours is left alone.
+    """
+
+
 class JobProgram(Section):
     """The program, and who runs it."""
 
@@ -486,4 +502,5 @@ class Settings(Section):
     mlflow: MlflowSettings = Field(default_factory=MlflowSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
     jobs: Mapping[str, JobSettings] = Field(default_factory=dict)

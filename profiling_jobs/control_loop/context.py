@@ -20,6 +20,7 @@ from models.workload import Forecaster
 from ..telemetry.timeline import Timeline
 
 NO_FORECASTER = Unknown("there is no workload model yet: fit it")
+KEPT_S = 30 * 86_400.0  # judgement: a month of evaluations, some 100 MB a job
 
 
 class Readings(Protocol):
@@ -67,4 +68,6 @@ class Loop:
     """The newest drill on this live job, also when it is over."""
     started: Callable[[str], float] = lambda job: -math.inf
     """Job -> when an order has started it last; -inf where none has."""
+    kept_s: float = KEPT_S
+    """How long evaluations and live measurements are kept."""
     remembered: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

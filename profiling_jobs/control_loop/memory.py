@@ -432,14 +432,16 @@ class Tick:
 
 
 DAY_S = 86_400.0
-KEPT_S = 30 * DAY_S  # judgement: a month of evaluations, some 100 MB a job
+LEAST_LIVE = 48  # judgement: a day of live measurements of one sort, at one size
+LIVE = "live/"
+"""How the key of a measurement of the live job begins."""
 WHO = "headroom"
 
 
 def deliver(loop: Loop, evaluation: Evaluation, *, before: Evaluation | None) -> None:
     """Write the evaluation and its facts to the store; a second time changes nothing.
 
-    `before`: the evaluation before this one. Old evaluations are deleted when a new day begins.
+    `before`: the evaluation before this one. What is too old is deleted when a new day begins.
     """
     store, job = loop.store, evaluation.job
     key = f"delivered {job}"
@@ -453,14 +455,25 @@ def deliver(loop: Loop, evaluation: Evaluation, *, before: Evaluation | None) ->
     if new and evaluation.foreign is not None:
         _hold(store, evaluation)
     if before is not None and before.at_s // DAY_S != evaluation.at_s // DAY_S:
-        store.forget_evaluations(job, before_s=evaluation.at_s - KEPT_S)
+        before_s = evaluation.at_s - loop.kept_s
+        store.forget_evaluations(job, before_s=before_s)
+        store.forget_measurements(job, _outdated(store, job, before_s=before_s))
     loop.remembered[key] = evaluation.epoch
+
+
+def _outdated(store: Store, job: str, *, before_s: float) -> list[str]:
+    """Keys of old live measurements: of each size and sort the newest stay, and so does every probe."""
+    kept: dict[str, list[tuple[str, float]]] = {}
+    for key, at_s, _ in store.measurements(job):  # the oldest first
+        if key.startswith(LIVE):
+            kept.setdefault(key.rpartition("/")[0], []).append((key, at_s))
+    return [key for sort in kept.values() for key, at_s in sort[:-LEAST_LIVE] if at_s < before_s]
 
 
 def _keep(store: Store, evaluation: Evaluation, fact: Measurement | RecoveryEvent) -> None:
     if isinstance(fact, Measurement):
         sort = "steady" if fact.sustained else "saturated"
-        key = f"live/e{fact.scale_out}/{sort}/{evaluation.at_s:.0f}"
+        key = f"{LIVE}e{fact.scale_out}/{sort}/{evaluation.at_s:.0f}"
         store.add_measurement(evaluation.job, key, fact, at_s=evaluation.at_s)
         return
     details = {

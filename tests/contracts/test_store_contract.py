@@ -382,6 +382,15 @@ class TestFacts:
         )
         assert store.measurements("clicks") == ()
 
+    def test_measurements_can_be_dropped_by_their_keys(self, store: Store) -> None:
+        for key in ("a", "b", "c"):
+            store.add_measurement("orders", key, Measurement(2, 900.0, 880.0, sustained=True), at_s=20.0)
+        store.add_measurement("clicks", "a", Measurement(2, 900.0, 880.0, sustained=True), at_s=20.0)
+        assert store.forget_measurements("orders", []) == 0
+        assert store.forget_measurements("orders", ["a", "c", "nothing"]) == 2
+        assert [key for key, *_ in store.measurements("orders")] == ["b"]
+        assert [key for key, *_ in store.measurements("clicks")] == ["a"]
+
     def test_those_of_one_moment_are_in_the_order_of_their_keys(self, store: Store) -> None:
         for key in ("b", "a", "B", "é", "ab"):
             store.add_measurement("orders", key, Measurement(2, 900.0, 880.0, sustained=True), at_s=20.0)

@@ -16,7 +16,7 @@ import os
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol, Self
@@ -297,6 +297,16 @@ class SqlStore(ABC):
                 "SELECT key, at_s, measurement FROM measurements WHERE job = ? ORDER BY at_s, key", (job,)
             ).fetchall()
         return tuple((key, at_s, Measurement(**loads(text))) for key, at_s, text in rows)
+
+    def forget_measurements(self, job: str, keys: Collection[str]) -> int:
+        if not keys:
+            return 0
+        with self._writing() as connection:
+            done = [
+                connection.execute("DELETE FROM measurements WHERE job = ? AND key = ?", (job, key))
+                for key in keys
+            ]
+            return sum(one.rowcount for one in done)
 
     def add_event(self, job: str, event: RecoveryEvent, *, details: Mapping[str, Any]) -> None:
         text = dumps("details", details)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from models.promise import Promise
 from models.quantities import Measurement, Misuse, RecoveryEvent, Unknown
 from profiling_jobs.control_loop.forecasting import Rates
 from profiling_jobs.control_loop.memory import (
+    DAY_S,
+    LEAST_LIVE,
     Evaluation,
     Memory,
     Outcome,
+    deliver,
     fact_from_json,
     fact_to_json,
     next_epoch,
@@ -146,3 +150,27 @@ def test_another_schema_is_refused() -> None:
 )
 def test_a_fact_comes_back(fact: Measurement | RecoveryEvent) -> None:
     assert fact_from_json(json.loads(json.dumps(fact_to_json(fact)))) == fact
+
+
+def test_what_is_too_old_goes_when_a_day_begins_and_probes_and_the_newest_of_each_sort_stay() -> None:
+    store, now_s = TemporaryStore(), 20_000 * DAY_S + 5.0
+    measured = Measurement(2, 900.0, 880.0, sustained=True, origin="live")
+    old_s = now_s - 9.0 * DAY_S
+    for number in range(LEAST_LIVE + 3):
+        at_s = old_s + number
+        store.add_measurement("orders", f"live/e2/steady/{at_s:.0f}", measured, at_s=at_s)
+    store.add_measurement("orders", "live/e2/saturated/1", measured, at_s=old_s)  # the newest of its sort
+    store.add_measurement("orders", "orders/e2/r900", measured, at_s=old_s)  # of a probe
+    for days in (9, 6, 1):
+        at_s = now_s - days * DAY_S
+        store.record_evaluation("orders", interval=20_000 - days, at_s=at_s, evaluation={})
+    loop: Any = SimpleNamespace(store=store, remembered={}, kept_s=7 * DAY_S)
+    yesterday = evaluation(at_s=now_s - 10.0, epoch=6, interval=1)
+    deliver(loop, evaluation(at_s=now_s, interval=20_000), before=yesterday)
+    assert [at_s for at_s, _ in store.evaluations("orders")] == [now_s - 6 * DAY_S, now_s - DAY_S, now_s]
+    kept = [key for key, *_ in store.measurements("orders")]
+    assert {"live/e2/saturated/1", "orders/e2/r900"} <= set(kept)
+    assert len(kept) == LEAST_LIVE + 2
+    assert f"live/e2/steady/{old_s + 2:.0f}" not in kept, "the oldest three"
+    deliver(loop, evaluation(at_s=now_s + 9 * DAY_S, epoch=8, interval=20_001), before=None)
+    assert len(store.measurements("orders")) == len(kept), "not at every tick"
