@@ -16,7 +16,8 @@ later.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from models.quantities import Unknown
 from models.series import Grid
 
 from ..control_loop.forecasting import Rates
+from ..driver.launch_file import read_json
 from ..recording.recorded import Recorded
 
 DOCUMENT = "workload_history"
@@ -185,6 +187,31 @@ def newest(recordings: Path, job: str) -> tuple[int, Mapping[str, Path]]:
     """The beginning of the newest recording, and its folders by input; 0 and none without one."""
     began, folders = next(reversed(_by_beginning(recordings / job).items()), ("0", {}))
     return int(began), folders
+
+
+def forget(recordings: Path, job: str, *, before_s: float, wanted: Collection[Path] = ()) -> tuple[str, ...]:
+    """Delete recordings that had ended by then; their names.
+
+    Of each input the newest stays, which an order may continue, and so does the newest that has ended, from
+    which copies get their events. `wanted`: what the settings name stays, too, with all that is below it.
+    """
+    by_input: dict[str, list[Path]] = {}
+    for folders in _by_beginning(recordings / job).values():
+        for own, folder in folders.items():
+            by_input.setdefault(own, []).append(folder)
+    gone = []
+    for folders_of_one in by_input.values():
+        ended = [one for one in folders_of_one if (one / "ended.json").is_file()]
+        for folder in folders_of_one:
+            head = read_json(folder / "recording.json") or {}
+            until_s = float(head.get("until_s", folder.name.partition("-")[0]))
+            if folder in (*folders_of_one[-1:], *ended[-1:]) or until_s >= before_s:
+                continue
+            if any(folder.is_relative_to(one) or one.is_relative_to(folder) for one in wanted):
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            gone.append(folder.name)
+    return tuple(gone)
 
 
 def goes_on(store: Store, job: str, *, began_s: float) -> None:

@@ -103,3 +103,47 @@ def test_what_cannot_be_read_is_passed_over(store, tmp_path, spoilt):
 
 def test_where_nothing_was_recorded_nothing_is_said(store, tmp_path):
     assert recorded_history.tell(store, "orders", tmp_path / "absent", inputs=["events"]) == ()
+
+
+DAY_S = 86_400
+
+
+def days_ago(place, days, **more):
+    return recorded(place, began_s=BEGAN_S - days * DAY_S, **more)
+
+
+def left(place):
+    return sorted(folder.name for folder in (place / "orders").iterdir())
+
+
+def test_old_recordings_go_and_the_newest_of_each_input_stay(tmp_path):
+    old = days_ago(tmp_path, 40, how="complete")
+    kept = [
+        days_ago(tmp_path, 39, own="clicks", how="complete"),  # the newest of its input, however old
+        days_ago(tmp_path, 38, how="complete"),  # the newest that copies can be fed from
+        days_ago(tmp_path, 37),  # the newest, which an order may continue
+    ]
+    before_s = BEGAN_S - 30 * DAY_S
+    assert recorded_history.forget(tmp_path, "orders", before_s=before_s) == (old.name,)
+    assert left(tmp_path) == sorted(folder.name for folder in kept)
+    assert recorded_history.forget(tmp_path, "orders", before_s=before_s) == ()
+    days_ago(tmp_path, 1, how="complete")
+    kept_now = days_ago(tmp_path, 0, how="complete")
+    recorded_history.forget(tmp_path, "orders", before_s=before_s)
+    assert left(tmp_path) == sorted([kept[0].name, f"{BEGAN_S - DAY_S}-events", kept_now.name])
+
+
+def test_a_recording_that_the_settings_name_stays_with_all_that_is_in_it(tmp_path):
+    named = [days_ago(tmp_path, days, how="complete") for days in (50, 49)]
+    days_ago(tmp_path, 48, how="complete")
+    newest = days_ago(tmp_path, 0, how="complete")
+    wanted = [named[0], named[1] / "data"]
+    recorded_history.forget(tmp_path, "orders", before_s=BEGAN_S, wanted=wanted)
+    assert left(tmp_path) == sorted(folder.name for folder in (*named, newest))
+
+
+def test_one_that_cannot_be_read_is_as_old_as_its_name(tmp_path):
+    (days_ago(tmp_path, 40) / "recording.json").write_text("{")
+    days_ago(tmp_path, 0)
+    assert len(recorded_history.forget(tmp_path, "orders", before_s=BEGAN_S - 30 * DAY_S)) == 1
+    assert recorded_history.forget(tmp_path, "nobody", before_s=BEGAN_S) == ()
