@@ -10,18 +10,22 @@ is loaded was registered by us or signed by a person, or is refused.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from models.arguments import whole
 from models.codec import dumps, loads
 from models.errors import Misconfigured, NotReady, Unsafe
 from models.ports import ModelVersion
-from models.quantities import Unknown
+from models.quantities import Misuse, Unknown
 from profiling_jobs.training.champions import (
     TAKEN,
     Document,
@@ -168,7 +172,69 @@ class MlflowRegistry:
             model = _found(lambda: client.get_registered_model(name))
             return {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
 
+    def names(self) -> tuple[str, ...]:
+        """Every model that is registered under a name of ours."""
+        found: list[str] = []
+        token = None
+        with self._store.reading() as client:
+            while True:
+                page = client.search_registered_models(page_token=token)
+                for one in page:
+                    with suppress(Misuse):
+                        job_and_kind(one.name)
+                        found.append(one.name)
+                token = page.token
+                if not token:
+                    return tuple(sorted(found))
+
+    def forget(self, name: str, *, keep: int, in_charge: Collection[int], most: int) -> int:
+        """Delete the oldest versions that we have registered, with runs and files; at most so many.
+
+        The newest `keep` stay, those in charge, and what an alias means. For an MLflow that is ours only.
+        """
+        forgotten = 0
+        for version in self.versions(name)[:-keep]:
+            if forgotten >= most:
+                break
+            if version in in_charge:
+                continue
+            # One at a time: who registers a model waits for no more than that.
+            with self._store.writing() as client:
+                kept = _found(partial(client.get_model_version, name, str(version)))
+                if kept is not None and not kept.aliases and f"{OURS}digest" in kept.tags:
+                    with suppress(Unsafe):  # its files are somebody else's
+                        self._delete(client, kept)
+                        forgotten += 1
+        return forgotten
+
     # ------------------------------------------------------------------ parts
+
+    def _delete(self, client: MlflowClient, kept: Kept) -> None:
+        """Delete a version for good, itself last: what is cut short is done again.
+
+        MLflow's own calls only mark run and model as deleted; the rest is what `mlflow gc` does.
+        """
+        model_id, run_id = kept.tags[f"{OURS}model_id"], str(kept.run_id)
+        logged = _found(lambda: client.get_logged_model(model_id))
+        run = _found(lambda: client.get_run(run_id))
+        folders = [self._folder_of(model_id, logged.artifact_location)] if logged else []
+        folders += [self._folder_of(run_id, run.info.artifact_uri)] if run else []
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        rows = client._tracking_client.store
+        if logged is not None:
+            rows._hard_delete_logged_model(model_id)
+        if run is not None:
+            rows._hard_delete_run(run_id)
+        client.delete_model_version(kept.name, str(kept.version))
+
+    def _folder_of(self, id: str, address: str) -> Path:
+        """The folder of one run or model, which MLflow names by it; Unsafe where it is another one."""
+        self._store.check_location(address)
+        folder = Path(os.path.realpath(unquote(urlsplit(address).path))).parent
+        if folder.name != id:
+            raise Unsafe(f"the files of {id} are to lie in {folder}, which is not a folder of its own")
+        return folder
 
     def _sign(self, client: MlflowClient, name: str, version: int, document: Document) -> None:
         signed = signature(self._folder, name=name, version=version, document=document)

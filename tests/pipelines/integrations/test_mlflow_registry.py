@@ -438,6 +438,54 @@ def test_a_version_outlives_its_run(store: Store) -> None:
     store.registry.promote(name, 1)
 
 
+def test_old_versions_go_for_good_and_those_in_use_stay(store: Store) -> None:
+    name = store.registered()
+    for _ in range(4):
+        store.registry.register(name, store.documents["recovery"], tags={}, picture=PNG)
+    store.registry.promote(name, 1)
+    gone, kept = store.client.get_model_version(name, "2"), store.client.get_model_version(name, "3")
+    files = store.document_file(name).parents[3].with_name(gone.tags["headroom.model_id"])
+    pictures = Path(store.client.get_run(gone.run_id).info.artifact_uri.removeprefix("file://")).parent
+    assert files.exists()
+    assert pictures.exists()
+    assert name in store.registry.names()
+    assert store.registry.forget(name, keep=9, in_charge=(), most=9) == 0
+    # Version 1 is the champion in MLflow, 3 is in charge of decisions, 5 is the newest.
+    assert store.registry.forget(name, keep=1, in_charge=[3], most=1) == 1
+    assert store.registry.versions(name) == (1, 3, 4, 5)
+    assert store.registry.forget(name, keep=1, in_charge=[3], most=9) == 1
+    assert store.registry.versions(name) == (1, 3, 5)
+    assert not files.exists()
+    assert not pictures.exists()
+    with closing(sqlite3.connect(store.folder / "mlflow.sqlite")) as database:
+        for table, key, one in (
+            ("runs", "run_uuid", gone.run_id),
+            ("params", "run_uuid", gone.run_id),
+            ("logged_models", "model_id", gone.tags["headroom.model_id"]),
+        ):
+            (rows,) = database.execute(f"SELECT count(*) FROM {table} WHERE {key} = ?", (one,)).fetchone()
+            assert rows == 0, table
+    for version in (1, 3, 5):
+        assert isinstance(store.registry.load(name, version=version), ModelVersion)
+    assert store.client.get_run(kept.run_id).info.status == "FINISHED"
+    assert store.registry.register(name, store.documents["recovery"], tags={}).version == 6
+
+
+def test_no_file_is_deleted_that_is_not_of_the_version(store: Store, tmp_path: Path) -> None:
+    name = store.registered()
+    store.registry.register(name, store.documents["recovery"], tags={})
+    (tmp_path / "photos").mkdir()
+    for place in (
+        tmp_path / "photos",
+        store.folder / "mlflow-artifacts",
+        store.folder / "mlflow-artifacts" / "x",
+    ):
+        store.moved(name, place.as_uri())
+        assert store.registry.forget(name, keep=1, in_charge=(), most=9) == 0
+    assert store.registry.versions(name) == (1, 2)
+    assert (tmp_path / "photos").exists()
+
+
 def test_a_registration_that_fails_leaves_no_version_and_a_failed_run(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
