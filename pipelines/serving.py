@@ -25,7 +25,7 @@ from .environments import base
 from .environments.base import Environment
 from .notify import channels as notify_channels
 from .notify.watch import notifying
-from .orchestration import reconciling
+from .orchestration import reconciling, retention
 from .orchestration.pages import Pages
 from .processes import logs
 from .processes.owner import Owner
@@ -113,6 +113,15 @@ def open_service(
             )
         )
         reconciling.begin(owner, settings, environment=pages.environment(), say=say)
+        kept = retention.Retention(
+            owner,
+            settings,
+            environment=pages.environment(),
+            busy=server.busy,
+            now_s=environment.clock.now_s,
+            say=say,
+        )
+        stack.enter_context(Periodic(kept.look, every_s=retention.LOOK_S, name="retention"))
         yield Service(owner, environment, server, pages, settings, file, owner.folder)
 
 

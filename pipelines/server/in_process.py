@@ -99,6 +99,10 @@ class InProcessServer:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
+    def busy(self) -> frozenset[str]:
+        """Jobs for which an order runs."""
+        return frozenset(order.job for order in self._queue.all() if order.state == "running")
+
     # --------------------------------------------------------------------------------------- the protocol
 
     def evaluate(self, job: str) -> Json:
