@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import time
 
@@ -196,6 +197,29 @@ class TestFolder:
         assert (code, found[what]["state"]) == (1, "problem")
         said = f"{found[what]['found']} {found[what]['fix']}"
         assert all(word in said for word in words.split("|")), said
+
+    def test_who_uses_how_much_of_the_disk(self, project):
+        folder = project / ".headroom"
+        for file, size in (
+            ("headroom.sqlite", 1_000_000),
+            ("headroom.sqlite-wal", 2_000_000),
+            ("mlflow-artifacts/orders/model", 5_000_000),
+            ("mlflow.lock", 0),
+            ("dagster/history/runs/index.db", 1_500_000),
+            ("logs/kafka.log", 40_000),
+        ):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(bytes(range(250)) * (size // 250))
+        with (folder / "logs" / "sparse.index").open("wb") as sparse:
+            sparse.truncate(100_000_000)
+        found, _ = doctor()
+        said = found["usage"]["found"]
+        assert found["usage"]["state"] == "ok"
+        parts = re.findall(r"(\w+) ([\d.]+) MB[,;]", said)
+        assert [name for name, _ in parts] == ["mlflow", "store", "dagster", "rest"]
+        sizes = [float(size) for _, size in parts]
+        assert sizes == pytest.approx([5.0, 3.0, 1.5, 0.04], abs=0.1)
+        assert re.search(r"; [\d.,]+ [GM]B are free$", said)
 
     def test_a_file_in_the_way_of_the_folder(self, project):
         (project / "file").write_text("in the way")

@@ -29,6 +29,7 @@ CHECKS: dict[str, Check] = {
     "clock": machine.clock,
     "disk": machine.disk,
     "folder": its_folder.permissions,
+    "usage": its_folder.usage,
     "store": its_folder.store,
     "owner": its_folder.lock,
     "leftovers": its_folder.leftovers,

@@ -1,9 +1,14 @@
-"""Checks of `.headroom/`: permissions, store, owner, and what killed runs have left."""
+"""Checks of `.headroom/`: permissions, size, store, owner, and what killed runs have left."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import stat
+from collections import Counter
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -24,6 +29,8 @@ from .findings import Finding, Surroundings, ok, problem, refused, warning
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
 SECRET = ("*token*", "*secret*", "spark/conf/spark-defaults.conf", "deployments/*/*token*")
 NAMED = 3  # judgement: enough to recognise them
+BLOCK_BYTES = 512  # stat(2) counts in these, whatever the file system's own are
+SHOWN_BYTES = 1e6  # judgement: what is smaller fills no disk
 
 
 def permissions(around: Surroundings) -> list[Finding]:
@@ -57,6 +64,22 @@ def permissions(around: Surroundings) -> list[Finding]:
         seen = f"{folder} lies on {kind}, where neither its lock nor SQLite's log can be trusted"
         found += problem("folder", seen, "use a --folder on a local disk")
     return found or ok("folder", f"{folder}, only for you, on a local disk")
+
+
+def usage(around: Surroundings) -> list[Finding]:
+    """Report which part of the folder takes how much of the disk."""
+    if not around.folder.exists():
+        return ok("usage", f"{around.folder} is not there yet")
+    parts: Counter[str] = Counter()
+    for entry in os.scandir(around.folder):  # headroom.sqlite-wal, mlflow.sqlite, mlflow-artifacts, …
+        part = re.split(r"[.-]", entry.name)[0]
+        parts["store" if part == "headroom" else part] += _bytes(entry.path)
+    shown = {part: size for part, size in parts.most_common() if size >= SHOWN_BYTES}
+    if rest := parts.total() - sum(shown.values()):
+        shown["the rest"] = rest
+    each = ", ".join(f"{part} {_size(size)}" for part, size in shown.items())
+    free = _size(shutil.disk_usage(around.folder).free)
+    return ok("usage", f"{_size(parts.total())} in {around.folder}: {each}; {free} are free")
 
 
 def store(around: Surroundings) -> list[Finding]:
@@ -122,6 +145,20 @@ def leftovers(around: Surroundings) -> list[Finding]:
         seen = f"the next start would run {len(copies)} left over from profiling, the first is {copies[0]}"
         found += warning("leftovers", seen, "`headroom cleanup` ends them")
     return found or ok("leftovers", "none")
+
+
+def _bytes(path: str) -> int:
+    """What a file or folder takes on the disk: Kafka's indexes are far longer than that."""
+    found = 0
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    for one in chain([path], inside):
+        with suppress(OSError):  # it has just gone
+            found += os.lstat(one).st_blocks * BLOCK_BYTES
+    return found
+
+
+def _size(number: int) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
 
 
 def _open_to_others(path: Path) -> bool:
