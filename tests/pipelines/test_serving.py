@@ -31,8 +31,9 @@ from pipelines.integrations import kafka_broker, spark
 from pipelines.integrations.mlflow_registry import MlflowRegistry
 from pipelines.integrations.stores.opening import STORE
 from pipelines.integrations.stores.sqlite import SqliteStore
+from pipelines.orchestration import retention
 from pipelines.orchestration.pages import Pages
-from pipelines.processes import owner
+from pipelines.processes import logs, owner
 from pipelines.processes.owner import Owner, cleanup, holder, owner_id
 from pipelines.processes.processes import marked
 from pipelines.server.client import Client
@@ -264,6 +265,31 @@ def test_a_recording_that_an_owners_death_has_cut_short_counts_from_the_next_sta
             grid = workload_history.history(service.environment.store, "orders")
     assert grid.values.tolist() == [50.0] * 4
     assert said == ["orders: 40 s of recorded arrivals were added to its history"]
+
+
+def test_what_nobody_needs_any_more_goes_while_it_serves(project, monkeypatch):
+    monkeypatch.setattr(logs, "LOG_BYTES", 10)
+    monkeypatch.setattr(logs, "LOOK_S", 0.05)
+    monkeypatch.setattr(retention, "FIRST_S", 0.0)
+    folder, file = project / ".headroom", project / "headroom.toml"
+    old, newest = (
+        workload_history.folder_of(
+            folder / "recordings", "orders", began_s=time.time() - days * retention.DAY_S, own="events"
+        )
+        for days in (40, 1)
+    )
+    for recording in (old, newest):
+        recording.mkdir(parents=True)
+        write_json(recording / "recording.json", {"schema": 1})
+        write_json(recording / "ended.json", {"schema": 1, "how": "complete"})
+    with open_service(loading.parse(TOML, environment={}), file=file, folder=folder) as service:
+        log = service.owner.log("talker")
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("a line that is too long\n")
+        until(lambda: log.read_text() == "")
+        until(lambda: service.owner.log(retention.ROLE).exists())  # what is on the pages
+        until(lambda: not old.exists())
+        assert newest.exists()
 
 
 def test_a_champion_that_was_chosen_while_nobody_served_is_in_charge_from_the_next_start_on(project, lived):
