@@ -30,7 +30,7 @@ REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"
 SECRET = ("*token*", "*secret*", "spark/conf/spark-defaults.conf", "deployments/*/*token*")
 NAMED = 3  # judgement: enough to recognise them
 BLOCK_BYTES = 512  # stat(2) counts in these, whatever the file system's own are
-SHOWN_BYTES = 1e6  # judgement: what is smaller fills no disk
+SHOWN_BYTES = 1e5  # judgement: what is smaller fills no disk
 
 
 def permissions(around: Surroundings) -> list[Finding]:
