@@ -4,8 +4,8 @@ It takes in new observations and predicts in milliseconds, with numpy alone, and
 makes it.
 
 **Band.** Errors of earlier forecasts are kept as whole trajectories r_j, because errors within a horizon hang
-together, each in units of the error one step ahead at its origin; the newest ROWS of them count. With the
-forecast f, that error now, e, and a factor c,
+together, each in units of the error one step ahead at its origin, e_j; the newest ROWS of them count. With
+the forecast f, that error now, e, and a factor c,
 
     path_j(h) = max(0, f(h) + c · u(h) · r_j(h))          u(h) = e · (max(f(h), floor) / max(f(0), floor))^p
 
@@ -15,6 +15,10 @@ covered of late: its logarithm grows by PACE · (0.9 − share inside) with ever
 inference, Gibbs and Candès 2021, on the width in place of the level.) Until three horizons were seen, random
 walks of a prior width are among the trajectories, and from few horizons the trajectories' common part is
 widened to Student's t: σ of k means by σ·√(q² − 1) with q = t_{k−1}/z · √(1 + 1/k).
+
+**Surprises.** A ramp out of a quiet load is hundreds of that load's errors, and makes e grow, too: the one
+times the other would be far more than anything that happened. So what is larger than SURPRISING times the
+usual |r(h)| is replayed at most as large as it was, e_j in place of e.
 
 **Peak.** Quantiles of the paths' maxima, stretched about their median by a factor of its own. Every interval
 is remembered as it was issued, and held against the maximum that came: what is learnt from the trajectories
@@ -55,6 +59,7 @@ FEW_HORIZONS = 3  # below this the trajectories say too little, and a prior stan
 PRIOR_SHARE = 0.2  # judgement: without experience the rate may move by a fifth over the horizon (one sigma)
 PRIOR_PATHS = 40
 FLOOR_SHARE = 0.1  # of the usual rate; judgement: errors do not vanish with the rate
+SURPRISING = 6.0  # times the median error at a lead; judgement: four standard deviations
 BEYOND = 1.25  # judgement: of the largest error of late, beyond what was seen
 FADING = 360  # steps until half of it is left; with 120 the limit cut into the maxima of steady noise
 TINY = 1e-9  # of the rate
@@ -74,6 +79,8 @@ class Band:
     """Standard deviation of a prior's random walk, a step."""
     rows: Array
     """Finished trajectories, oldest first, in units of their origins."""
+    row_units: Array
+    """The error one step ahead at each of these origins."""
     error: float = 0.0
     seen: float = 0.0
     """The discounted number of errors in `error`."""
@@ -114,6 +121,7 @@ class Band:
             level_rps=level,
             prior_rps=step,
             rows=none,
+            row_units=np.empty(0),
             mids=none,
             units=none,
             lows=none,
@@ -191,6 +199,7 @@ class Band:
         at = np.arange(known.size)
         row = np.clip(np.interp(at, at[known], ((observed - mid) / unit)[known]), -FARTHEST, FARTHEST)
         self.rows = np.vstack((self.rows[1 - ROWS :], row))
+        self.row_units = np.append(self.row_units[1 - ROWS :], unit[0])
 
     def issue(self, mid: Array, *, seed: int) -> None:
         """A new forecast, at the leads that are judged."""
@@ -207,11 +216,14 @@ class Band:
         """Errors around this forecast, in records/s."""
         found = np.empty((0, self.leads))
         if len(self.rows):
+            unit, middle = self.unit(mid), np.median(self.rows, axis=0)
             shifts = _shifts(self.rows.mean(axis=1), self.horizons, seed)
-            middle = np.median(self.rows, axis=0)
             spread = middle + self.factor * (self.rows + shifts[:, None] - middle)
+            as_it_was = np.abs(self.rows) * self.row_units[:, None] * (unit / unit[0])
             # A forecast that lags a ramp errs one step ahead already.
-            found = np.clip(self.unit(mid) * spread, -self._most, self._most)
+            ordinary = SURPRISING * unit * np.median(np.abs(self.rows), axis=0)
+            most = np.minimum(np.maximum(ordinary, as_it_was), self._most)
+            found = np.clip(unit * spread, -most, most)
         if self.horizons < FEW_HORIZONS or not len(self.rows):
             found = np.vstack((found, _prior(self.prior_rps, self.leads, seed)))
         return found
@@ -300,7 +312,7 @@ class Forecast:
 class Forecaster:
     """A fitted forecast: `update` with new rates, then `predict` from there on."""
 
-    schema: ClassVar[int] = 3
+    schema: ClassVar[int] = 4
 
     def __init__(
         self,

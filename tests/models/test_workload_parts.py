@@ -207,6 +207,21 @@ def test_a_ramp_out_of_a_quiet_load_does_not_blow_the_band_up():
         assert found.update(rate).predict(paths=1).peak.high < 1.7 * rate
 
 
+def test_errors_of_a_first_ramp_are_not_replayed_larger_than_they_were():
+    """They were some 50 errors of the quiet load, and became 50 errors of the time after: 1.4 times the load."""
+    at_s = np.arange(6 * 180) * 5.0
+    level = np.interp(at_s, [3_600.0, 3_900.0], [600.0, 1_000.0])
+    load = (level * (1 + 0.08 * np.sin(2 * np.pi * at_s / 240.0))).reshape(180, 6).mean(axis=1)
+    load += np.random.default_rng(0).uniform(-0.1, 0.1, load.size)  # whole records
+    found = naive_forecaster(load[:108], step_s=30.0, steps=9, periods=(8,))
+    assert isinstance(found, Forecaster)
+    found.update(load[108:130])
+    for rate in load[130:160]:  # the ramp begins at 120 and has ten steps
+        said = found.update(rate).predict()
+        assert np.quantile(said.paths.mean(axis=1), 0.9) < 1_250.0
+        assert said.high[0] - said.mid[0] < 200.0  # the largest error one step ahead was 190
+
+
 @pytest.mark.parametrize("noise", [(20, 20), (20, 60)])
 def test_bands_and_peaks_cover_as_stated_also_where_the_noise_changes(noise):
     random = np.random.default_rng(3)
