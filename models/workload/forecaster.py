@@ -51,7 +51,7 @@ CONFIDENCE = 0.90  # judgement: as the capacity intervals
 ROWS = 120  # trajectories, at most; 5 % is then the sixth smallest
 A_HORIZON = 6  # trajectories begin within one horizon; more hang together too closely to count
 NOW = 8  # steps
-CLIPPED = 5.0  # times the error of late that one error may count
+CLIPPED = 5.0  # times the error of late that one error may count, unless the one before was as large
 PACE = 0.08  # judgement, not tuned: nine steps without a hit double the width
 PEAK_PACE = 0.04
 NARROWEST, WIDEST = 0.3, 4.0  # judgement: beyond, the trajectories themselves must change
@@ -82,6 +82,8 @@ class Band:
     row_units: Array
     """The error one step ahead at each of these origins."""
     error: float = 0.0
+    newest: float = 0.0
+    """The newest of the errors in `error`, as large as it was."""
     seen: float = 0.0
     """The discounted number of errors in `error`."""
     growth: list[float] = field(default_factory=lambda: [0.0] * 5)
@@ -170,8 +172,8 @@ class Band:
         if y == y and count:
             off = y - self.mids[lead, lead]
             self.largest = max(float(np.abs(off).max()), 0.5 ** (1.0 / FADING) * self.largest)
-            one = abs(float(off[0]))
-            one = min(one, CLIPPED * self.error) if self.seen > NOW else one
+            one, before, self.newest = abs(float(off[0])), self.newest, abs(float(off[0]))
+            one = min(one, max(CLIPPED * self.error, before)) if self.seen > NOW else one
             self._grow(float(self.mids[0, 0]), one)
             self.seen = min(self.seen + 1.0, NOW / math.log(2.0))
             self.error += (one - self.error) / self.seen

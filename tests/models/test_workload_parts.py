@@ -208,7 +208,7 @@ def test_a_ramp_out_of_a_quiet_load_does_not_blow_the_band_up():
 
 
 def test_errors_of_a_first_ramp_are_not_replayed_larger_than_they_were():
-    """They were some 50 errors of the quiet load, and became 50 errors of the time after: 1.4 times the load."""
+    """They were 50 errors of the quiet load, and became 50 errors of the time after: 1.4 times the load."""
     at_s = np.arange(6 * 180) * 5.0
     level = np.interp(at_s, [3_600.0, 3_900.0], [600.0, 1_000.0])
     load = (level * (1 + 0.08 * np.sin(2 * np.pi * at_s / 240.0))).reshape(180, 6).mean(axis=1)
@@ -220,6 +220,14 @@ def test_errors_of_a_first_ramp_are_not_replayed_larger_than_they_were():
         said = found.update(rate).predict()
         assert np.quantile(said.paths.mean(axis=1), 0.9) < 1_250.0
         assert said.high[0] - said.mid[0] < 200.0  # the largest error one step ahead was 190
+
+
+def test_errors_that_stay_widen_the_band_of_an_exact_load_within_a_horizon():
+    """At most five times the error of late counted, and a load of whole records has next to none."""
+    random = np.random.default_rng(6)
+    found = live(1_000 + random.uniform(-0.1, 0.1, 300))
+    said = found.update(1_000 + 30 * random.normal(size=12)).predict()
+    assert 20.0 < (said.high - said.low).mean() < 150.0
 
 
 @pytest.mark.parametrize("noise", [(20, 20), (20, 60)])
