@@ -24,6 +24,11 @@ the runs of each size scatter, Q_j with n_j − 1 degrees of freedom, where thes
 
     log p(γ) = −½ N log Σ Q_j x_j^(−2γ) − γ Σ (n_j − 1) log x_j − ½ (γ/GROWTH)²,     N = Σ (n_j − 1)
 
+That γ is not known makes the noise at a size less sure than its degrees of freedom ν say: the log of a
+variance with ν of them varies by 2/ν, and that of x^2γ is added. So t has ν' of them,
+
+    1/ν' = 1/ν + ½·d,     d = 4 var γ · mean of log²(x_j/x̄)
+
 **Forms.** Every form is a scale times a shape. The shape is pinned at the smallest and the largest measured
 size, x₁ and x_m (effective slots), by u = log T(x_m)/T(x₁), so that the same u means the same measured gain
 whatever the form, and forms differ only in how they bend between the two and beyond:
@@ -118,6 +123,8 @@ class Growth:
     exponents: Array
     shares: Array
     centre: float
+    doubt: float = 0.0
+    """Variance of log x^2γ that is left, the mean over the sizes."""
 
     def variance(self, slots: float) -> float:
         """Of one run, over that of a run at x̄."""
@@ -224,7 +231,7 @@ def gather(given: tuple[Measurement, ...], *, tasks: int | None = None) -> Evide
 
 
 FEWEST_TO_GROW = 8.0  # degrees of freedom; judgement: of fewer the most even sizes look precise by chance
-GROWTH = 0.5  # judgement: noise that grows with the square root of the size is nothing unusual
+GROWTH = 0.7  # judgement: noise that grows with the square root of the size, and faster, is nothing unusual
 
 
 def _growth(estimates: Mapping[float, list[tuple[float, float]]]) -> Growth:
@@ -243,7 +250,9 @@ def _growth(estimates: Mapping[float, list[tuple[float, float]]]) -> Growth:
     gamma = np.linspace(-1.0, 1.5, 51)
     log_p = -0.5 * n.sum() * np.log(np.exp(-2.0 * np.outer(gamma, x)) @ q) - gamma * float(n @ x)
     p = np.exp((log_p := log_p - 0.5 * (gamma / GROWTH) ** 2) - log_p.max())
-    return Growth(gamma, p / p.sum(), math.exp(math.fsum(map(math.log, sorted(estimates))) / len(estimates)))
+    shares, every = p / p.sum(), np.log(sorted(estimates))
+    doubt = 4.0 * float(shares @ (gamma - shares @ gamma) ** 2) * float(every.var())
+    return Growth(gamma, shares, math.exp(every.mean()), doubt)
 
 
 def checked(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
@@ -330,7 +339,8 @@ def noise_of(evidence: Evidence, rss: float, *, parameters: int, prior: float = 
     if not degrees:
         prior = max(prior, 1.0)
     variance = max((prior * NOISE**2 + rss) / (prior + degrees), _LEAST_NOISE**2)
-    return Noise(variance + evidence.conflict, prior + degrees)
+    degrees = 1.0 / (1.0 / (prior + degrees) + 0.5 * evidence.growth.doubt)
+    return Noise(variance + evidence.conflict, degrees)
 
 
 @dataclass(frozen=True)

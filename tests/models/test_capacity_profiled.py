@@ -103,6 +103,17 @@ def test_where_no_form_fits_the_measured_sizes_and_those_between_are_covered(cas
     assert np.mean(inside, axis=0).min() >= 0.6  # of 15 at 85 %, once in 50 for each
 
 
+def test_the_noisiest_size_is_covered_where_twelve_probes_show_how_noise_grows():
+    """They tell little of how fast it grows: at the largest size too few intervals held the truth."""
+    design, inside = DESIGNS["4 sizes × 3"], []
+    for truth in TRUTHS.values():
+        for seed in range(40):
+            model = CapacityModel.fit(truth.measured(design, seed, noise=0.02, growth=0.5))
+            answer = model.predict(design.sizes[-1])
+            inside.append(answer.low <= truth.rate(design.sizes[-1]) <= answer.high)
+    assert np.mean(inside) >= 0.86
+
+
 @pytest.mark.fast
 def test_beyond_a_ceiling_nothing_is_said():
     model = CapacityModel.fit(2 * curve(lambda s: 1000.0 * min(s, 5.0), sizes=(1, 2, 4, 8, 16)))
