@@ -19,15 +19,17 @@ LOOK_S = 10.0  # judgement: what writes 10 MB/s to its log fills 100 MB until it
 ENDINGS = (".log", ".log.1")
 
 
-def opened(log: Path) -> IO[bytes]:
-    """The log of a process that is about to start, opened for appending.
-
-    One that is half full is put aside: what a process says while it starts is then never cut off.
-    """
-    log.parent.mkdir(mode=0o700, exist_ok=True)
+def make_room(log: Path) -> None:
+    """Put a log that is half full aside: what a process says while it starts is then never cut off."""
     with suppress(FileNotFoundError):
         if log.stat().st_size > LOG_BYTES / 2:
             log.replace(older(log))
+
+
+def opened(log: Path) -> IO[bytes]:
+    """The log of a process that is about to start, opened for appending."""
+    log.parent.mkdir(mode=0o700, exist_ok=True)
+    make_room(log)
     file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
     os.utime(file.fileno())  # it is in use from now on, also before the first line: see `forget`
     return file

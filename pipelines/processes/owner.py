@@ -150,6 +150,7 @@ class Owner:
 
     def log_size(self, role: str) -> int:
         """Before a start: from where on `written` has the words of that run."""
+        logs.make_room(self.log(role))  # as the start will: the size of a log that is put aside says nothing
         with suppress(FileNotFoundError):
             return self.log(role).stat().st_size
         return 0

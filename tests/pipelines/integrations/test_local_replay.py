@@ -56,7 +56,7 @@ def test_a_function_that_moves_event_times_is_found_beside_the_settings(tmp_path
 
 def test_what_a_run_has_said_is_known_also_where_the_log_of_before_was_put_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(LocalSpark, "environment", lambda self: {})
-    monkeypatch.setattr("pipelines.processes.logs.LOG_BYTES", 999)
+    monkeypatch.setattr("pipelines.processes.logs.LOG_BYTES", 300)  # each run is longer than half of it
     with Owner(tmp_path / ".headroom") as owner:
         task = LocalTask(owner, "recording.orders")
         log = owner.log(task.role)
