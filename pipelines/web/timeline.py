@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from models.ports import Store
-from models.quantities import FAILURE_KINDS, executors
+from models.quantities import FAILURE_KINDS, RESCALE_KINDS, executors
 from profiling_jobs.control_loop.memory import EVALUATION_SCHEMA
 from profiling_jobs.explain.wording import brief_s, capital, count, kind
 
@@ -185,7 +185,7 @@ def _marks(at_s: float, evaluation: Mapping[str, Any]) -> list[Mark]:
         came = f"from {now} " if isinstance(now, int) else ""
         found.append(Mark(at_s, "change", f"Ordered: {came}to {executors(int(order['to']))}"))
     incident = _known(evaluation.get("recovering"))
-    if incident:
+    if incident and incident["kind"] not in RESCALE_KINDS:
         text = f"{capital(kind(str(incident['kind'])))}: {incident['why']}"
         found.append(Mark(float(incident["failed_at_s"]), "failure", text))
     return found

@@ -289,11 +289,13 @@ class TestOneJob:
     def test_it_answers_why_and_why_not_one_less(self, folder, store, browser):
         now_s = float(int(time.time()))
         incident = {"kind": "executor_kill", "failed_at_s": now_s - 305, "why": "an executor is missing"}
+        change = {"kind": "live_out", "failed_at_s": now_s - 115, "why": "we go from 3 to 4 executors"}
         tick(
             store,
             evaluation(now_s - 300, recovering=incident | {"spoilt": ""}),
             evaluation(now_s - 240, recovering=incident | {"spoilt": ""}),
             evaluation(now_s - 120, do="scale", to=4, scale_out=3, alarms=["the models are old"]),
+            evaluation(now_s - 60, recovering=change | {"spoilt": ""}),
             evaluation(now_s - 5),
         )
         predicted = {"low": 20.0, "mid": 31.0, "high": float("inf"), "confidence": 0.9}
@@ -317,6 +319,7 @@ class TestOneJob:
         assert "alarm The models are old" in text
         assert text.count("failure The loss of an executor, not back") == 1
         assert "an executor is missing" not in text, "it is the same failure"
+        assert "we go from 3 to 4" not in text, "a change of ours is no failure"
         assert "To make it firm: 2 more drills of executor_kill" in text
         for sort in ("load", "expected", "capacity", "lag", "declared", "alive", "recommended"):
             assert re.search(rf'<path class="{sort}" d="M[\d.]+,[\d.]+H', page), sort
