@@ -14,6 +14,7 @@ from models.quantities import RecoveryEvent
 from pipelines.command_line import doctor as doctor_command
 from pipelines.command_line.doctor import findings
 from pipelines.command_line.doctor.findings import Finding, Surroundings, examined
+from pipelines.command_line.doctor.folder import usage
 from pipelines.command_line.doctor.jobs import attached
 from pipelines.integrations.stores.sqlite import SqliteStore
 from pipelines.processes.owner import Owner
@@ -212,9 +213,10 @@ class TestFolder:
             (folder / file).write_bytes(bytes(range(250)) * (size // 250))
         with (folder / "logs" / "sparse.index").open("wb") as sparse:
             sparse.truncate(100_000_000)
-        found, _ = doctor()
-        said = found["usage"]["found"]
-        assert found["usage"]["state"] == "ok"
+        # Alone: the check of the store opens the same files, and SQLite deletes a log that it cannot use.
+        (found,) = usage(Surroundings(Settings(), project / "headroom.toml", folder, 0.0))
+        said = found.found
+        assert found.state == "ok"
         parts = re.findall(r"(\w+) ([\d.]+) MB[,;]", said)
         assert [name for name, _ in parts] == ["mlflow", "store", "dagster", "rest"]
         sizes = [float(size) for _, size in parts]
