@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 import dagster as dg
 
-from models.ports import Store
+from models.ports import LATE_TICKS, Store
 from models.quantities import executors, lasting, percent
+from profiling_jobs.control_loop.memory import happened_live
 from profiling_jobs.explain import wording
 
 from .metadata import Json, number, sentence, table
@@ -30,7 +31,6 @@ ABOUT = {
     PROMISE_KEPT: "Every job runs with a size that keeps its promise, and none has broken it within a day.",
     FRESHNESS: "Every job was evaluated within its last three intervals.",
 }
-LATE_INTERVALS = 3.0  # as `headroom status`: one tick may be lost, two in a row are no accident
 BROKEN_SHOWN_S = 86_400.0  # judgement: what has happened at night is still red in the morning
 
 Outcome = Literal["ok", "not known", "wrong"]
@@ -94,7 +94,7 @@ def freshness(job: str, newest: Json | None, *, now_s: float) -> Finding:
     if newest is None:
         return Finding(job, "not known", "it was never evaluated")
     age_s = max(0.0, now_s - newest["at_s"])
-    if age_s > LATE_INTERVALS * newest["interval_s"]:
+    if age_s > LATE_TICKS * newest["interval_s"]:
         every = lasting(newest["interval_s"])
         return Finding(job, "wrong", f"not evaluated for {lasting(age_s)}, where it should be every {every}")
     return Finding(job, "ok", f"evaluated {lasting(age_s)} ago")
@@ -121,9 +121,8 @@ def slow_recoveries(store: Store, newest: Json, *, now_s: float) -> Iterator[str
     """The recoveries of the live job within a day that took longer than is promised now."""
     target_s, now_s = newest["promise"]["target_s"], max(now_s, newest["at_s"])
     for event, details in store.events(str(newest["job"])):
-        live = details.get("origin") == "live" or details.get("on") == "live"
         late = event.recovery_s > target_s and event.failed_at_s > now_s - BROKEN_SHOWN_S
-        if live and late and event.kind in _covered(newest):
+        if happened_live(details) and late and event.kind in _covered(newest):
             took = "never caught up" if math.isinf(event.recovery_s) else f"took {event.recovery_s:.0f} s"
             what = (
                 f"{wording.kind(event.kind)} at {datetime.fromtimestamp(event.failed_at_s, UTC):%F %H:%M} UTC"

@@ -351,6 +351,11 @@ class Lease:
         number("Lease.until_s", self.until_s)
 
 
+LATE_TICKS = 3
+"""Intervals without an evaluation after which a job counts as not evaluated any more. Judgement: one tick may
+be lost, two in a row are no accident."""
+
+
 class Store(Protocol):
     """Durable storage. Every write is durable when it returns.
 

@@ -51,7 +51,7 @@ from .state import (
 )
 
 EVERY_TICK_S = 1e-3  # a tick at any later moment is a new one
-NO_DIGITS = str.maketrans("", "", "0123456789.,")
+_NO_DIGITS = str.maketrans("", "", "0123456789.,")
 BROKEN = (HeadroomError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, OSError)
 """What a model that was damaged, or made for something else, may raise."""
 
@@ -410,13 +410,18 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Inst
     return state, Scale(decision.scale_out, decision.reason, "decision"), worries
 
 
+def trouble_key(said: str) -> str:
+    """The same for the same trouble with other numbers, or with other details behind the colon."""
+    return said.split(":")[0].translate(_NO_DIGITS)
+
+
 def _not_again(state: State, seen: Seen, facts: tuple[Instruction, ...]) -> tuple[State, list[Instruction]]:
     """The facts without alarms that were raised a short while ago."""
     kept: list[Instruction] = []
     raised = {key: at_s for key, at_s in state.alarmed_at_s.items() if seen.now - at_s < ALARM_EVERY_S}
     for fact in facts:
         if isinstance(fact, Alarm):
-            key = fact.reason.split(":")[0].translate(NO_DIGITS)  # the same trouble with other numbers
+            key = trouble_key(fact.reason)
             if key in raised:
                 continue
             raised[key] = seen.now

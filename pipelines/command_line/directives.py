@@ -12,11 +12,12 @@ from typing import Any, Literal
 import click
 
 from models.errors import HeadroomError, Misconfigured
+from models.ports import LATE_TICKS
 from models.quantities import executors, lasting
 
 from ..operating import directives, stored_job
 from ..operating.directives import held, in_words
-from ..operating.stored_job import LATE_TICKS, StoredJob
+from ..operating.stored_job import StoredJob
 from ..processes import owner
 from ..server.client import Client
 from ..settings import times

@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from models.errors import Unsafe
+from models.ports import LATE_TICKS
 from models.quantities import lasting
 from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import Explanation, near
 
 from ..operating import stored_job
-from ..operating.stored_job import LATE_TICKS, LOOKED_BACK
+from ..operating.stored_job import LOOKED_BACK
 from ..settings import times
 from . import options, page
 

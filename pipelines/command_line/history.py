@@ -11,6 +11,7 @@ import click
 from rich.console import RenderableType
 
 from models.quantities import counted
+from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import Line, in_short
 
 from ..operating import stored_job
@@ -68,7 +69,7 @@ def command(
         found = there.store.evaluations(job, since_s=since_s, limit=100_000 if changes else most)
     lines = []
     for at_s, document in found:
-        evaluation = stored_job.evaluation_of(document)
+        evaluation = Evaluation.if_readable(document)
         lines.append((at_s, document, None if evaluation is None else in_short(evaluation)))
     if changes:
         lines = [one for one in lines if one[2] and ("→" in one[2].done or one[2].alarms)][-most:]

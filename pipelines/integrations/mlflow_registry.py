@@ -202,7 +202,7 @@ class MlflowRegistry:
             with self._store.writing() as client:
                 kept = _found(partial(client.get_model_version, name, str(version)))
                 if kept is not None and not kept.aliases and f"{OURS}digest" in kept.tags:
-                    with suppress(Unsafe):  # its files are somebody else's
+                    with suppress(Unsafe):  # its files are not ours
                         self._delete(client, kept)
                         forgotten += 1
         return forgotten

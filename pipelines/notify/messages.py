@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from models.control.step import NO_DIGITS
+from models.control.step import trouble_key
 from models.quantities import RESCALE_KINDS, Json, counted, executors, lasting
 from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import done, in_short
@@ -105,8 +105,7 @@ def scrubbed(message: Message, secrets: Sequence[str]) -> Message:
 def of_evaluation(e: Evaluation, *, before: Evaluation | None) -> Iterator[Message]:
     """What is told of one evaluation. `before`: the one before it."""
     for alarm in e.alarms:
-        key = alarm.split(":")[0].translate(NO_DIGITS)  # as control knows the same trouble again
-        yield Message("alarm", e.job, in_plain_words(alarm), e.at_s, key=f"alarm {key}")
+        yield Message("alarm", e.job, in_plain_words(alarm), e.at_s, key=f"alarm {trouble_key(alarm)}")
     if e.instruction["do"] == "scale":
         yield Message("change", e.job, f"{done(e)}: {in_plain_words(in_short(e).why)}", e.at_s)
     known = None if before is None or before.foreign is None else before.foreign["since_s"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.errors import HeadroomError
-from models.quantities import Json, Misuse
+from models.quantities import Json
 from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.periodic import Periodic
 
@@ -161,7 +161,7 @@ class Watch:
             return
         found: list[Message] = []
         for at_s, document in rows:
-            evaluation = _read(document)
+            evaluation = Evaluation.if_readable(document)
             if evaluation is not None and self._now_s() - at_s <= OLD_S:
                 found += _messages(evaluation, before=told.before)
             told.until_s, told.before = at_s, evaluation
@@ -225,7 +225,7 @@ class Watch:
     def _kept(self, job: str) -> _Told:
         told = _Told.from_json(self._store.document(job, DOCUMENT))
         for at_s, document in self._store.evaluations(job, until_s=told.until_s or math.inf, limit=1):
-            told.until_s, told.before = at_s, _read(document)
+            told.until_s, told.before = at_s, Evaluation.if_readable(document)
         return told
 
     def _store_failed(self, error: HeadroomError) -> None:
@@ -235,14 +235,6 @@ class Watch:
 
     def _now_s(self) -> float:
         return self._server.context.environment.clock.now_s()
-
-
-def _read(document: Json) -> Evaluation | None:
-    """The evaluation; None where another version has written it."""
-    try:
-        return Evaluation.from_json(document)
-    except (Misuse, KeyError, TypeError):
-        return None
 
 
 def _messages(evaluation: Evaluation, *, before: Evaluation | None) -> Sequence[Message]:

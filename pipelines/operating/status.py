@@ -10,6 +10,7 @@ from typing import Any
 
 from models.control.state import ALARM_EVERY_S
 from models.errors import HeadroomError
+from models.ports import LATE_TICKS
 from models.quantities import Unknown
 from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import has_decided, in_short
@@ -22,7 +23,6 @@ from ..processes import owner
 from ..server.client import START_IT, Client
 from ..settings import times
 from ..settings.schema import Settings
-from .stored_job import LATE_TICKS, evaluation_of
 
 ANSWER_S = 5.0  # judgement: of the server; the status does without it
 Dated = tuple[float, Mapping[str, Any]]
@@ -45,10 +45,7 @@ def status_of(
     with find_store(settings.store, folder, patience_s=patience_s) or nullcontext() as store:
         evaluated = {name: store.evaluations(name, limit=look_back) if store else () for name in names}
     for name, newest in evaluated.items():
-        status = running.get("jobs", {}).get(name, {})
-        jobs[name] = job_status(newest, status, now_s=now_s)
-        if not running:  # what was evaluated last says nothing of now
-            jobs[name] |= {"promise": "not evaluated", "probability": None}
+        jobs[name] = job_status(name, newest, running, now_s=now_s)
     theirs = running.get("jobs", {})
     runs = {
         name for name, one in theirs.items() if one["state"] != "stopped" and not one.get("elsewhere", False)
@@ -76,8 +73,11 @@ def server_status(folder: Path, *, answer_s: float) -> tuple[Mapping[str, Any], 
         return {}, str(error)
 
 
-def job_status(evaluated: Sequence[Dated], status: Mapping[str, Any], *, now_s: float) -> dict[str, Any]:
-    """Status of one job, of its newest evaluations and of what the server says of it."""
+def job_status(
+    name: str, evaluated: Sequence[Dated], running: Mapping[str, Any], *, now_s: float
+) -> dict[str, Any]:
+    """Status of one job, of its newest evaluations and of what the server reports."""
+    status = running.get("jobs", {}).get(name, {})
     declared, alive = status.get("declared_scale_out"), status.get("executors_alive")
     row: dict[str, Any] = {
         "state": status.get("state"),
@@ -96,12 +96,13 @@ def job_status(evaluated: Sequence[Dated], status: Mapping[str, Any], *, now_s: 
     }
     if not evaluated:
         return row
-    *earlier, evaluation = (evaluation_of(document) for _, document in evaluated)
+    *earlier, evaluation = (Evaluation.if_readable(document) for _, document in evaluated)
     if evaluation is None:
         return row | {"why": "the last tick was written by another version of Headroom"}
     size = evaluation.scale_out
     rate = evaluation.observation.get("arrival_rps")
-    promise = _promise(evaluation, now_s=now_s)
+    # Without a server, what was evaluated last says nothing of now.
+    promise = _promise(evaluation, now_s=now_s) if running else "not evaluated"
     verdict = None if isinstance(size, Unknown) else verdict_on(evaluation, size)
     judged = verdict["probability"] if verdict is not None and promise in ("kept", "not kept") else None
     raised = [

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import Misconfigured, NotReady
-from models.ports import Store
-from models.quantities import Misuse, lasting
+from models.ports import LATE_TICKS, Store
+from models.quantities import lasting
 
 from ..integrations.stores.opening import find_store, open_store, place
 from ..processes import owner
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 SILENT = "headroom serve --no-pages"
 """The command of a server that evaluates nothing and serves no pages."""
-LATE_TICKS = 3  # judgement: one may be lost, two in a row are no accident
 LOOKED_BACK = 30  # judgement: a change is verified, and most recoveries are over, within so many ticks
 
 
@@ -141,24 +140,15 @@ def stored(name: str, settings: JobSettings | None, store: Store, folder: Path) 
     return StoredJob(name, settings, store, now_s, newest_at_s, newest, command)
 
 
-def evaluation_of(document: Mapping[str, Any]) -> Evaluation | None:
-    """The evaluation as it is stored; None where another version of Headroom has written it."""
-    from profiling_jobs.control_loop.memory import Evaluation  # with numpy, which a pause does not need
-
-    try:
-        return Evaluation.from_json(document)
-    except (Misuse, KeyError, TypeError):
-        return None
-
-
 def explained(found: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[Evaluation, Explanation] | None:
     """The newest of these evaluations with its explanation; they are as the store has them, oldest first.
 
     None where another version of Headroom has written it.
     """
+    from profiling_jobs.control_loop.memory import Evaluation  # with numpy, which a pause does not need
     from profiling_jobs.explain import explanation
 
-    *earlier, newest = (evaluation_of(document) for _, document in found)
+    *earlier, newest = (Evaluation.if_readable(document) for _, document in found)
     if newest is None:
         return None
     decided = (one for one in reversed(earlier) if one is not None and explanation.has_decided(one))

@@ -23,16 +23,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from models.control.state import ALARM_EVERY_S
-from models.control.step import NO_DIGITS
-from models.ports import Store
-from models.quantities import Misuse
+from models.control.step import trouble_key
+from models.ports import LATE_TICKS, Store
 from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.wording import verdict_on
 
 from ..settings.schema import JobSettings
 from .context import Context
 
-LATE_INTERVALS = 3  # as in `headroom status`: one evaluation may be lost, two in a row are no accident
 MOST = 1000  # evaluations of one look; half an hour has 180 at the most
 ENDS = {"": "mid", "_low": "low", "_high": "high"}
 """Ending of a metric's name -> which value of an interval it is."""
@@ -151,7 +149,7 @@ class _Seen:
             lately = store.evaluations(job, since_s=now_s - ALARM_EVERY_S, limit=MOST)
             new = lately or store.evaluations(job, limit=1)
         for at_s, document in new:
-            self.newest_at_s, self.newest = at_s, _evaluation(document)
+            self.newest_at_s, self.newest = at_s, Evaluation.if_readable(document)
             self._note(at_s, self.newest)
         if not self.looked:
             self.counts.clear()
@@ -165,20 +163,13 @@ class _Seen:
         self.counts["changes"] += evaluation.instruction["do"] == "scale"
         self.counts["alarms"] += len(evaluation.alarms)
         for alarm in evaluation.alarms:
-            self.raised_at_s[alarm.split(":")[0].translate(NO_DIGITS)] = at_s
+            self.raised_at_s[trouble_key(alarm)] = at_s
 
     def alarms(self, *, now_s: float, interval_s: float) -> int:
         """Alarms in force: one that lasts comes again at the first evaluation after ALARM_EVERY_S."""
         since_s = now_s - ALARM_EVERY_S - 2 * interval_s
         self.raised_at_s = {alarm: at_s for alarm, at_s in self.raised_at_s.items() if at_s > since_s}
         return len(self.raised_at_s)
-
-
-def _evaluation(document: Mapping[str, Any]) -> Evaluation | None:
-    try:
-        return Evaluation.from_json(document)
-    except (Misuse, KeyError, TypeError):
-        return None
 
 
 class Exporter:
@@ -210,7 +201,7 @@ class Exporter:
             add(f"{counted}_total", seen.counts[counted])
         add("alarms", seen.alarms(now_s=now_s, interval_s=interval_s))
         add("last_evaluation_timestamp_seconds", seen.newest_at_s)
-        if seen.newest is not None and now_s - seen.newest_at_s <= LATE_INTERVALS * interval_s:
+        if seen.newest is not None and now_s - seen.newest_at_s <= LATE_TICKS * interval_s:
             _evaluated(seen.newest, add)
 
         for kind, event in {event.kind: event for event, _ in store.events(name)}.items():

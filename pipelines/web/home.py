@@ -23,7 +23,7 @@ import jinja2
 from aiohttp import web
 
 from models.errors import HeadroomError, Misconfigured
-from models.ports import Store
+from models.ports import LATE_TICKS, Store
 from models.quantities import Misuse, RecoveryEvent, executors, lasting, percent
 from profiling_jobs.explain.explanation import near
 from profiling_jobs.explain.wording import between, brief_s, capital, count, kind
@@ -31,7 +31,7 @@ from profiling_jobs.explain.wording import between, brief_s, capital, count, kin
 from ..integrations.stores.opening import find_store, open_store
 from ..operating import directives, stored_job
 from ..operating.status import Dated, executors_in_words, going_on, job_status, server_status, status_of
-from ..operating.stored_job import LATE_TICKS, LOOKED_BACK, StoredJob
+from ..operating.stored_job import LOOKED_BACK, StoredJob
 from ..settings import loading, times
 from ..settings.schema import Settings
 from . import timeline
@@ -168,9 +168,7 @@ class Home:
             recoveries = [] if store is None else _recoveries(store.events(name))
             target_s = None if job is None else job.recovery_target_s
             drawn = _timeline(store, name, span, now_s=now_s, target_s=target_s)
-        status = job_status(found, running.get("jobs", {}).get(name, {}), now_s=now_s)
-        if not running:  # what was evaluated last says nothing of now
-            status |= {"promise": "not evaluated", "probability": None}
+        status = job_status(name, found, running, now_s=now_s)
         going = [one for one in running.get("orders", ()) if one["state"] == "running"]
         gone = [name] if job is None and status["state"] not in (None, "stopped") else []
         return self._page(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from models.ports import Store
 from models.quantities import FAILURE_KINDS, RESCALE_KINDS, executors
-from profiling_jobs.control_loop.memory import EVALUATION_SCHEMA
+from profiling_jobs.control_loop.memory import EVALUATION_SCHEMA, happened_live
 from profiling_jobs.explain.wording import brief_s, capital, count, kind
 
 AT_ONCE = 60  # evaluations that are held in memory: one of 256 sizes takes some 200 kB
@@ -196,9 +196,7 @@ def _failures(store: Store, job: str, *, since_s: float, until_s: float) -> list
     return [
         Mark(event.failed_at_s, "failure", f"{capital(kind(event.kind))}, {_back_after(event.recovery_s)}")
         for event, details in store.events(job)
-        if since_s <= event.failed_at_s <= until_s
-        and event.kind in FAILURE_KINDS
-        and "live" in (details.get("origin"), details.get("on"))
+        if since_s <= event.failed_at_s <= until_s and event.kind in FAILURE_KINDS and happened_live(details)
     ]
 
 

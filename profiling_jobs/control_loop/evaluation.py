@@ -19,7 +19,7 @@ from models.capacity import OnlineCapacity
 from models.capacity.online import LiveCapacity, said_live
 from models.control import Directives, Settings, State, lost_our_size
 from models.control.state import ALARM_EVERY_S, Incident, Models, PredictsCapacity
-from models.control.step import BROKEN, NO_DIGITS
+from models.control.step import BROKEN, trouble_key
 from models.errors import NotReady
 from models.observation import Observation
 from models.optimise.question import sustained
@@ -195,7 +195,7 @@ def _not_again(problems: Sequence[str], tick: Tick) -> tuple[list[str], dict[str
     raised = {key: at_s for key, at_s in tick.memory.alarmed_at_s.items() if now_s - at_s < ALARM_EVERY_S}
     new = []
     for problem in problems:
-        key = problem.split(":")[0].translate(NO_DIGITS)
+        key = trouble_key(problem)
         if key not in raised:
             raised[key] = now_s
             new.append(problem)

@@ -221,6 +221,14 @@ class Evaluation:
                 known[name] = Unknown(str(value["unknown"]))
         return cls(**known)
 
+    @classmethod
+    def if_readable(cls, data: Json) -> Self | None:
+        """The evaluation that was written; None where another version of Headroom has written it."""
+        try:
+            return cls.from_json(data)
+        except (Misuse, KeyError, TypeError):
+            return None
+
     @property
     def reason(self) -> str:
         return str(self.instruction["reason"])
@@ -484,6 +492,11 @@ def _keep(store: Store, evaluation: Evaluation, fact: Measurement | RecoveryEven
         **({} if fact.rate_rps is None else {"rate_rps": fact.rate_rps}),
     }
     store.add_event(evaluation.job, fact, details=details)
+
+
+def happened_live(details: Mapping[str, Any]) -> bool:
+    """Whether a stored event, by its details, is of the live job: in a drill, or by itself."""
+    return "live" in (details.get("origin"), details.get("on"))
 
 
 def _hold(store: Store, evaluation: Evaluation) -> None:

@@ -5,13 +5,13 @@ import math
 
 import dagster as dg
 import pytest
+from evaluations import evaluation, record
 from temporary_store import TemporaryStore
 
 from assets import decide, decision_checks
 from assets.decision_checks import looked
 from models.quantities import RecoveryEvent, Unknown
 from pipelines.orchestration import sensors
-from profiling_jobs.control_loop.memory import Evaluation
 
 NOW_S = 1_763_474_430.0
 HOLD = {"do": "hold", "to": None, "would": None, "reason": "hold 4 executors: all fits"}
@@ -32,24 +32,15 @@ def decided(*verdicts):
 SHORT = decided(TOO_SMALL)
 
 
-def keep(store, job="orders", *, at_s=NOW_S - 30.0, **more):
-    said = {
-        "job": job,
-        "at_s": at_s,
-        "interval": int(at_s // 60.0),
-        "interval_s": 60.0,
-        "mode": "apply",
+def keep(store, job="orders", *, at_s=NOW_S - 30.0, **changes):
+    given = {
         "epoch": 7,
-        "scale_out": 4,
         "instruction": HOLD,
-        "apply": None,
         "promise": {"target_s": 180.0, "confidence": 0.95},
         "recoveries": IN_TIME,
         "decision": decided(FITS),
-    } | more
-    store.record_evaluation(
-        job, interval=said["interval"], at_s=at_s, evaluation=Evaluation(**said).to_json()
-    )
+    }
+    record(store, evaluation(at_s, job=job, **given | changes))
 
 
 @pytest.fixture

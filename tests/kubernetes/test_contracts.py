@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,35 +148,39 @@ def test_a_pod_that_cannot_start_says_why(world: KubernetesWorld, changes: dict[
     deployments.forget(plan.name)
 
 
+@contextmanager
+def quota(world: KubernetesWorld, deployment: str, admin: KubernetesApi, **hard: str) -> Iterator[None]:
+    """A quota `full` in the deployment's namespace, in force within."""
+    namespace = world.deployments.namespace(deployment)
+    about = {"name": "full", "namespace": namespace}
+    admin.create("ResourceQuota", {"metadata": about, "spec": {"hard": hard}})
+    try:
+        world.until(lambda: "hard" in admin.get("ResourceQuota", namespace, "full").get("status", {}))
+        yield
+    finally:
+        admin.delete("ResourceQuota", namespace, "full")
+
+
 def test_what_the_quota_has_no_room_for_is_not_begun(
     world: KubernetesWorld, settled: str, admin: KubernetesApi
 ) -> None:
-    namespace = world.deployments.namespace(settled)
-    about = {"name": "full", "namespace": namespace}
-    admin.create("ResourceQuota", {"metadata": about, "spec": {"hard": {"pods": "1"}}})
-    try:
-        world.until(lambda: "hard" in admin.get("ResourceQuota", namespace, "full").get("status", {}))
-        with pytest.raises(NoRoom, match=r"the quota full .* 0 left of pods"):
-            world.deployments.scale(settled, 4, epoch=41)
-    finally:
-        admin.delete("ResourceQuota", namespace, "full")
+    with (
+        quota(world, settled, admin, pods="1"),
+        pytest.raises(NoRoom, match=r"the quota full .* 0 left of pods"),
+    ):
+        world.deployments.scale(settled, 4, epoch=41)
     assert world.deployments.status(settled).declared_scale_out == 2
 
 
 def test_an_executor_that_a_quota_refuses_is_explained_and_comes_when_there_is_room(
     world: KubernetesWorld, settled: str, admin: KubernetesApi
 ) -> None:
-    namespace = world.deployments.namespace(settled)
-    about = {"name": "tight", "namespace": namespace}
-    admin.create("ResourceQuota", {"metadata": about, "spec": {"hard": {"pods": "2"}}})
-    try:
-        world.until(lambda: "hard" in admin.get("ResourceQuota", namespace, "tight").get("status", {}))
+    with quota(world, settled, admin, pods="2"):
         victim = pods.name(world.deployments.executor_pods(settled)[0])
+        namespace = world.deployments.namespace(settled)
         admin.delete("Pod", namespace, victim, grace_s=0)  # Spark asks for another one, and gets 403
-        missing = re.compile(r"1 executor is missing: the quota tight .* 0 left of pods")
+        missing = re.compile(r"1 executor is missing: the quota full .* 0 left of pods")
         world.until(lambda: missing.search(world.deployments.status(settled).reason) is not None)
-    finally:
-        admin.delete("ResourceQuota", namespace, "tight")
     world.settle(settled)
 
 

@@ -7,27 +7,18 @@ import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import evaluations
 import pytest
 from command import headroom as called
+from evaluations import TWO_JOBS, instruction, record
 
 from models.ports import Control
 from pipelines.command_line import directives
 from pipelines.integrations.stores.sqlite import SqliteStore
 from pipelines.processes.owner import Owner
 from pipelines.settings import times
-from profiling_jobs.control_loop.memory import Evaluation
 
-TOML = """
-[job.orders]
-build = "some.module:build"
-inputs = {events = "orders"}
-scale_out_max = 8
-mode = "apply"
-
-[job.clicks]
-build = "some.module:build"
-inputs = {events = "clicks"}
-"""
+TOML = TWO_JOBS
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -47,28 +38,14 @@ def store(project):
         yield store
 
 
-def evaluation(at_s, *, job="orders", do="hold", to=None, would=None, reason="fits", **changes):
+def evaluation(at_s, *, do="hold", to=None, would=None, reason="fits", **changes):
     given = {
-        "job": job,
-        "at_s": at_s,
-        "interval": int(at_s // 60),
-        "interval_s": 60.0,
-        "mode": "apply",
-        "epoch": 1,
-        "scale_out": 4,
-        "instruction": {"do": do, "to": to, "would": would, "reason": reason},
-        "apply": None,
+        "instruction": instruction(do, to=to, would=would, reason=reason),
         "observation": {"arrival_rps": 1912.0, "throughput_rps": 1900.0, "lag_records": 5737.0},
         "lag_s": 3.0,
         "promise": {"target_s": 60.0, "confidence": 0.95},
-        **changes,
     }
-    return Evaluation(**given)
-
-
-def ticks(store, *many):
-    for one in many:
-        store.record_evaluation(one.job, interval=one.interval, at_s=one.at_s, evaluation=one.to_json())
+    return evaluations.evaluation(at_s, **given | changes)
 
 
 def headroom(*arguments):
@@ -89,7 +66,7 @@ def serving(project, store, monkeypatch):
         assert found.waits < 10_000, "waits for ever"
         if found.ticks:
             at_s, said = time.time() + 60.0 * found.waits, found.ticks.pop(0)
-            ticks(store, evaluation(at_s, orders=said, reason=f"tick {found.waits}"))
+            record(store, evaluation(at_s, orders=said, reason=f"tick {found.waits}"))
 
     monkeypatch.setattr(directives, "sleep", sleep)
     with Owner(project / ".headroom", command="headroom serve"):
@@ -154,10 +131,10 @@ class TestDirectives:
     def test_without_waiting_it_says_when_the_next_tick_comes(self, store):
         pause = ("pause", "orders", "--why", "x", "--no-wait")
         assert "nothing was evaluated yet, start `headroom serve`" in headroom(*pause).text
-        ticks(store, evaluation(time.time() - 3600))
+        record(store, evaluation(time.time() - 3600))
         assert "the last one was 1 h ago" in headroom(*pause).text
         now_s = time.time() // 60 * 60 + 61  # a minute that has just begun, for a loop that runs ahead
-        ticks(store, evaluation(now_s))
+        record(store, evaluation(now_s))
         found = headroom(*pause, "--json")
         assert found.code == 0
         assert 0 < json.loads(found.output)["next_tick_s"] - now_s <= 61
@@ -222,7 +199,7 @@ class TestDirectives:
 
     def test_resuming_what_nobody_holds_is_no_error_and_is_heard_by_a_clock_that_runs_ahead(self, store):
         ahead_s = time.time() + 7200  # a simulated day passes quickly
-        ticks(store, evaluation(ahead_s))
+        record(store, evaluation(ahead_s))
         said = headroom("resume", "orders", "--why", "to be sure")
         assert (said.code, "there was nothing to end" in said.text) == (0, True)
         assert store.audit("orders")[-1]["at_s"] == ahead_s
@@ -261,7 +238,7 @@ class TestMistakes:
         ],
     )
     def test_it_is_one_sentence_and_exit_code_2(self, store, arguments, said):
-        ticks(store, evaluation(time.time()))
+        record(store, evaluation(time.time()))
         result = headroom(*arguments)
         assert result.code == 2
         assert said in result.text
@@ -275,7 +252,7 @@ class TestMistakes:
         assert not (project / ".headroom").exists(), "asking must not make anything"
 
     def test_a_broken_file_does_not_keep_anybody_from_pausing(self, project, store):
-        ticks(store, evaluation(time.time()))
+        record(store, evaluation(time.time()))
         (project / "headroom.toml").write_text(TOML + "scale_out_mx = 3\n")
         for command in ("pause orders --why x --no-wait", "explain orders", "history orders"):
             result = headroom(*command.split())
@@ -283,14 +260,14 @@ class TestMistakes:
             assert "scale_out_mx" in result.text
             assert "going on with what is stored" in result.text
         assert headroom("pause", "nobody", "--why", "x").code == 2
-        ticks(store, evaluation(time.time(), job="old"))  # one that has left the file
+        record(store, evaluation(time.time(), job="old"))  # one that has left the file
         assert headroom("explain", "old").code == 0
 
 
 class TestHistory:
     def test_a_line_each_the_newest_last(self, store):
         start_s = times.moment_s("2026-11-17 23:58", now_s=2e9, toward="past")
-        ticks(
+        record(
             store,
             evaluation(start_s, reason="hold 4 executors: forecast 2k rps fits 4k"),
             evaluation(start_s + 60, do="scale", to=6, reason="scale out from 4 to 6 executors: more load"),
@@ -317,8 +294,8 @@ class TestHistory:
         for number, rps in enumerate(loads):
             why = f"hold 4 executors: forecast {number}–1.{number}k rps fits 4k"
             seen = {"arrival_rps": rps, "throughput_rps": rps, "lag_records": 0.0}
-            ticks(store, evaluation(start_s + 60 * number, reason=why, observation=seen))
-        ticks(store, evaluation(start_s + 180, reason="hold 4 executors: cool-down"))
+            record(store, evaluation(start_s + 60 * number, reason=why, observation=seen))
+        record(store, evaluation(start_s + 180, reason="hold 4 executors: cool-down"))
         found = headroom("history", "orders").output.splitlines()
         assert found[2].split()[:6] == ["12:00:00", "1,850–2,010", "3.0", "4", "hold", "×3"]
         assert found[3].endswith("cool-down")
@@ -329,20 +306,20 @@ class TestHistory:
         start_s = times.moment_s("2026-11-17 12:00", now_s=2e9, toward="past")
         for number, (ago, rate) in enumerate((("28 min 30 s", "714–1.3k"), ("29 min", "1.2k"), ("2 h", "9"))):
             why = f"hold 4 executors: fewer were too few {ago} ago, forecast {rate} records/s"
-            ticks(store, evaluation(start_s + 60 * number, reason=why))
+            record(store, evaluation(start_s + 60 * number, reason=why))
         (line,) = headroom("history", "orders").output.splitlines()[2:]
         assert "×3" in line
 
     def test_an_alarm_that_goes_on_is_shown_once_with_its_newest_numbers(self, store):
         start_s = times.moment_s("2026-11-17 12:00", now_s=2e9, toward="past")
         for number, held in enumerate(("5 min", "5 min 30 s", "6 min")):
-            ticks(store, evaluation(start_s + 60 * number, alarms=[f"held for {held} already"]))
+            record(store, evaluation(start_s + 60 * number, alarms=[f"held for {held} already"]))
         first, alarm = headroom("history", "orders").output.splitlines()[2:]
         assert ("×3" in first, alarm.endswith("ALARM    held for 6 min already")) == (True, True)
 
     def test_nothing_is_exit_code_1(self, store):
         assert headroom("history", "orders").code == 1
-        ticks(store, evaluation(time.time() - 7200))
+        record(store, evaluation(time.time() - 7200))
         result = headroom("history", "orders", "--since", "1h")
         assert (result.code, "nothing was evaluated since" in result.text) == (1, True)
 
@@ -356,7 +333,7 @@ class TestHistory:
 class TestExplain:
     def test_the_newest_and_the_one_in_force_at_a_moment(self, store):
         now_s = time.time()
-        ticks(store, evaluation(now_s - 600, reason="as it was"), evaluation(now_s - 5, reason="as it is"))
+        record(store, evaluation(now_s - 600, reason="as it was"), evaluation(now_s - 5, reason="as it is"))
         said = headroom("explain", "orders")
         assert said.code == 0
         assert "as it is" in said.text
@@ -370,9 +347,9 @@ class TestExplain:
         assert max(map(len, said.output.splitlines())) <= 100
 
     def test_as_json_with_the_whole_evaluation_and_in_words_when_it_is_old(self, store):
-        ticks(store, evaluation(time.time() - 3600))
+        record(store, evaluation(time.time() - 3600))
         assert "this may be out of date" in headroom("explain", "orders").text
-        ticks(store, evaluation(time.time(), do="scale", to=6))
+        record(store, evaluation(time.time(), do="scale", to=6))
         data = json.loads(headroom("explain", "orders", "--json").output)
         assert (data["done"], data["chosen"]) == ("goes from 4 to 6 executors", 6)
         assert data["evaluation"]["instruction"]["to"] == 6

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from evaluations import evaluation, record
 from temporary_store import TemporaryStore
 
 from models.ports import Directive
@@ -53,10 +54,7 @@ class World:
         self.exporter = Exporter(context)
 
     def evaluated(self, at_s: float = AT_S, **changes: Any) -> None:
-        one = tick(at_s, **changes)
-        assert self.store.record_evaluation(
-            "orders", interval=one.interval, at_s=at_s, evaluation=one.to_json()
-        )
+        record(self.store, tick(at_s, **changes))
 
     def scraped(self) -> dict[str, float]:
         """`recovery_probability driver_kill` and so on: without `headroom_job_`, and without the job."""
@@ -87,15 +85,6 @@ def interval(low: float, mid: float | None, high: float | None) -> dict[str, Any
 
 def tick(at_s: float, **changes: Any) -> Evaluation:
     given: dict[str, Any] = {
-        "job": "orders",
-        "at_s": at_s,
-        "interval": int(at_s // 60),
-        "interval_s": 60.0,
-        "mode": "apply",
-        "epoch": 1,
-        "scale_out": 4,
-        "instruction": {"do": "hold", "to": None, "would": None, "reason": "fits"},
-        "apply": None,
         "observation": {
             "executors_alive": 3,
             "arrival_rps": 1912.4,
@@ -116,9 +105,8 @@ def tick(at_s: float, **changes: Any) -> Evaluation:
         },
         "capacity": {"profile": {"unknown": "no profile"}, "used": interval(2400.0, 2500.0, 2600.0)},
         "forecast": {"by": "champion", "peak": interval(1900.0, 2000.0, 2100.0)},
-        **changes,
     }
-    return Evaluation(**given)
+    return evaluation(at_s, **given | changes)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import dagster as dg
+import evaluations
 import pytest
 from temporary_store import TemporaryStore
 
@@ -12,7 +13,6 @@ from models.errors import Misconfigured, NotReady
 from pipelines.orchestration import sensors
 from pipelines.orchestration.jobs import all_jobs
 from pipelines.settings import loading
-from profiling_jobs.control_loop.memory import Evaluation
 
 NOW_S = 6_000_030.0
 TOML = """
@@ -32,21 +32,15 @@ ORDER["key"] = "orders:7:wait0"
 HOLD = {"do": "hold", "to": None, "would": None, "reason": "hold 4 executors: 36 of 42 krps fit"}
 
 
-def evaluation(job="orders", **more):
-    said = {
-        "job": job,
-        "at_s": NOW_S,
+def evaluation(job="orders", **changes):
+    given = {
         "interval": 100_000,
-        "interval_s": 60.0,
-        "mode": "apply",
         "epoch": 7,
-        "scale_out": 4,
         "instruction": HOLD,
-        "apply": None,
         "observation": {"arrival_rps": 36_000.0, "lag_records": 120.0, "throughput_rps": 36_010.0},
         "lag_s": 0.5,
-    } | more
-    return Evaluation(**said).to_json()
+    }
+    return evaluations.evaluation(NOW_S, job=job, **given | changes).to_json()
 
 
 class Server:

@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 
 from models.errors import HeadroomError
+from models.ports import LATE_TICKS
 from models.quantities import counted, lasting
 from profiling_jobs.driver.launch_file import read_json
 
 from ...environments.local.records import Records
 from ...integrations.stores.opening import find_store, not_taken_over
 from ...integrations.stores.sqlite import SqliteStore
-from ...operating.stored_job import LATE_TICKS
 from ...processes import owner
 from ...processes.owner import Owner
 from ...settings import times

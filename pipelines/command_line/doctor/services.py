@@ -18,6 +18,7 @@ from ...integrations.ports import HOST
 from ...notify.channels import configured
 from ...processes import records
 from ...processes.owner import owner_id
+from ...settings.checks import host_and_port
 from ...settings.schema import Settings
 from .findings import Finding, Surroundings, ok, problem, refused, warning
 
@@ -45,8 +46,8 @@ def brokers(around: Surroundings) -> list[Finding]:
         return problem("brokers", str(wrong), f"set {wrong.setting}, or what it names")
     silent = []
     for one in given.bootstrap.split(","):
-        host, _, port_ = one.rpartition(":")
-        if not port_.isdigit() or not _listens(host.strip("[]"), int(port_)):
+        address_of = host_and_port(one)
+        if address_of is None or not _listens(*address_of):
             silent.append(one)
     every = given.bootstrap.split(",")
     if len(silent) == len(every):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import evaluations
 import pytest
 
 from models.quantities import Unknown
@@ -19,19 +20,10 @@ GROW = HOLD | {"do": "scale", "to": 4, "reason": "scale out from 2 to 4 executor
 
 def evaluation(after_s=0.0, **changes):
     """One as it comes back from the store."""
-    given = {
-        "job": "orders",
-        "at_s": AT_S + after_s,
-        "interval": 1,
-        "interval_s": 60.0,
-        "mode": "apply",
-        "epoch": 7,
-        "scale_out": 2,
-        "instruction": HOLD,
-        "apply": None,
-        "promise": {"target_s": 120.0, "confidence": 0.95},
-    }
-    return Evaluation.from_json(json.loads(json.dumps(Evaluation(**given | changes).to_json())))
+    given = {"interval": 1, "epoch": 7, "scale_out": 2, "promise": {"target_s": 120.0, "confidence": 0.95}}
+    given["instruction"] = HOLD
+    made = evaluations.evaluation(AT_S + after_s, **given | changes)
+    return Evaluation.from_json(json.loads(json.dumps(made.to_json())))
 
 
 def told(e, before=None):

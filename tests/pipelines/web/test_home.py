@@ -10,8 +10,10 @@ from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from urllib.parse import quote
 
+import evaluations
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from evaluations import TWO_JOBS, forecast, instruction, record, verdict
 from yarl import URL
 
 from models.quantities import RecoveryEvent
@@ -23,19 +25,7 @@ from pipelines.settings import loading
 from pipelines.web import home, timeline
 from pipelines.web.access import Access
 from pipelines.web.door import Door
-from profiling_jobs.control_loop.memory import Evaluation
 
-TOML = """
-[job.orders]
-build = "some.module:build"
-inputs = {events = "orders"}
-scale_out_max = 8
-mode = "apply"
-
-[job.clicks]
-build = "some.module:build"
-inputs = {events = "clicks"}
-"""
 TOKEN, HOST = "a-token-of-these-tests", "127.0.0.1:8080"
 ORIGIN = {"Origin": f"http://{HOST}"}
 EVIL = "<script>alert(1)</script>"
@@ -84,7 +74,7 @@ class Browser:
 @pytest.fixture
 def folder(tmp_path):
     (folder := tmp_path / ".headroom").mkdir()
-    configure(folder, TOML)
+    configure(folder, TWO_JOBS)
     return folder
 
 
@@ -121,59 +111,24 @@ def running(size, alive):
     return {"state": "running", "declared_scale_out": size, "executors_alive": alive, "run_id": "r"}
 
 
-def verdict(size, *, kept):
-    said = {"condition": "recovery", "sentence": "driver_kill in 79 s is recovered too late", "measure": None}
-    return {
-        "scale_out": size,
-        "status": "feasible" if kept else "infeasible",
-        "excuses": [] if kept else [said],
-        "capacity": {"low": 970.0 * size, "mid": 1000.0 * size, "high": 1030.0 * size, "confidence": 0.9},
-        "probability": 0.985 if kept else 0.71,
-        "worst_moment_s": 79.0,
-        "worst_kind": "driver_kill",
-        "load_probability": 1.0,
-        "rescale_probability": 1.0,
-        "latency_ms": {"unknown": "no model"},
-        "recovery_s": {"unknown": "worked out for the chosen size and its neighbours only"},
-    }
-
-
-def evaluation(at_s, *, job="orders", do="hold", to=None, reason="hold 4 executors: it fits", **changes):
+def evaluation(at_s, *, do="hold", to=None, reason="hold 4 executors: it fits", **changes):
     given = {
-        "job": job,
-        "at_s": at_s,
-        "interval": int(at_s // 60),
-        "interval_s": 60.0,
-        "mode": "apply",
-        "epoch": 1,
-        "scale_out": 4,
-        "instruction": {"do": do, "to": to, "would": None, "reason": reason},
-        "apply": None,
+        "instruction": instruction(do, to=to, reason=reason),
         "observation": {
             "arrival_rps": 1912.0, "throughput_rps": 1900.0, "lag_records": 5737.0, "executors_alive": 4
         },
         "lag_s": 3.0,
         "decision": {
             "current": 4, "scale_out": 4, "smallest": 4, "feasible": True, "alarm": "", "reason": reason,
-            "verdicts": [verdict(3, kept=False), verdict(4, kept=True)],
+            "verdicts": [verdict(3, "infeasible"), verdict(4)],
         },
         "capacity": {"used": {"low": 3900.0, "mid": 4000.0, "high": 4100.0, "confidence": 0.9}},
-        "forecast": {
-            "by": "champion", "model": "arima", "from_s": at_s, "step_s": 60.0, "horizon_s": 270.0,
-            "mean_rps": 2000.0, "misses_in_row": 0, "instead": None, "scored": [],
-            "peak": {"low": 1900.0, "mid": 2000.0, "high": 2100.0, "confidence": 0.9},
-        },
+        "forecast": forecast(at_s),
         "models": {"capacity": 3, "recovery": 1},
         "provisional": {"recovery": "2 more drills of executor_kill"},
         "promise": {"target_s": 60.0, "confidence": 0.95},
-        **changes,
     }  # fmt: skip
-    return Evaluation(**given)
-
-
-def tick(store, *many):
-    for one in many:
-        store.record_evaluation(one.job, interval=one.interval, at_s=one.at_s, evaluation=one.to_json())
+    return evaluations.evaluation(at_s, **given | changes)
 
 
 def cells(page, job):
@@ -187,9 +142,9 @@ class TestEveryJob:
     def test_all_jobs_are_in_one_table(self, folder, store, browser):
         now_s = time.time()
         alarm = "the change to 5 executors has failed"
-        tick(store, evaluation(now_s - 600, alarms=[alarm]), evaluation(now_s - 5))
+        record(store, evaluation(now_s - 600, alarms=[alarm]), evaluation(now_s - 5))
         pause = {"who": "anna", "why": "deploying", "until_s": None}
-        tick(store, evaluation(now_s - 5, job="clicks", orders={"pause": pause}, decision={"unknown": "x"}))
+        record(store, evaluation(now_s - 5, job="clicks", orders={"pause": pause}, decision={"unknown": "x"}))
         with serving(folder, {"orders": running(4, 3), "clicks": running(4, 4)}):
             page = browser.get("/")
         orders, clicks = cells(page, "orders"), cells(page, "clicks")
@@ -209,8 +164,8 @@ class TestEveryJob:
         assert 'href="/mlflow/"' in page
 
     def test_promises_that_are_not_kept_come_first(self, folder, store, browser):
-        decision = evaluation(0.0).decision | {"verdicts": [verdict(4, kept=False)]}
-        tick(store, evaluation(time.time() - 5, decision=decision))
+        decision = evaluation(0.0).decision | {"verdicts": [verdict(4, "infeasible")]}
+        record(store, evaluation(time.time() - 5, decision=decision))
         with serving(folder, {}):
             page = browser.get("/")
         assert re.findall(r'href="/job/(\w+)"', page) == ["orders", "clicks"]
@@ -233,7 +188,7 @@ class TestEveryJob:
         assert browser.ask("GET", "/job/orders").status == 503
 
     def test_a_server_that_does_not_answer_leaves_what_is_stored(self, folder, store, browser):
-        tick(store, evaluation(time.time() - 5))
+        record(store, evaluation(time.time() - 5))
         with Owner(folder, command="headroom serve"):  # it owns the folder, and listens nowhere
             page, job = browser.get("/"), browser.get("/job/orders")
         for one in (page, job):
@@ -252,7 +207,7 @@ class TestEveryJob:
         configure(folder, "".join(map(one.format, names)))
         now_s = time.time()
         for name in names:
-            tick(store, *(evaluation(now_s - 60.0 * ago, job=name) for ago in range(2)))
+            record(store, *(evaluation(now_s - 60.0 * ago, job=name) for ago in range(2)))
         read = []
         evaluations = SqlStore.evaluations
         monkeypatch.setattr(
@@ -290,13 +245,13 @@ class TestOneJob:
         now_s = float(int(time.time()))
         incident = {"kind": "executor_kill", "failed_at_s": now_s - 305, "why": "an executor is missing"}
         change = {"kind": "live_out", "failed_at_s": now_s - 115, "why": "we go from 3 to 4 executors"}
-        tick(
+        record(
             store,
             evaluation(now_s - 300, recovering=incident | {"spoilt": ""}),
             evaluation(now_s - 240, recovering=incident | {"spoilt": ""}),
             evaluation(now_s - 120, do="scale", to=4, scale_out=3, alarms=["the models are old"]),
             evaluation(now_s - 60, recovering=change | {"spoilt": ""}),
-            evaluation(now_s - 5),
+            evaluation(now_s),
         )
         predicted = {"low": 20.0, "mid": 31.0, "high": float("inf"), "confidence": 0.9}
         drill = {"on": "copy", "rate_rps": 900.0, "predicted_recovery_s": predicted}
@@ -338,7 +293,7 @@ class TestOneJob:
             assert "There is no job" in found.text
 
     def test_a_job_that_is_only_stored_is_shown(self, store, browser):
-        tick(store, evaluation(time.time() - 5, job="old"))
+        record(store, evaluation(time.time() - 5, job="old"))
         assert "holds 4 executors" in browser.get("/job/old")
         assert browser.send("/job/old", what="pause", why="it is to be stopped").status == 303
         assert [one.kind for one in store.directives("old", now_s=time.time())] == ["pause"]
@@ -355,8 +310,8 @@ class TestWhatIsWrittenIntoPages:
     def test_nothing_that_was_stored_becomes_markup(self, folder, store, browser):
         now_s = time.time()
         pause = {"who": EVIL, "why": EVIL, "until_s": None}
-        tick(store, evaluation(now_s - 60, alarms=[EVIL], do="scale", to=5))
-        tick(store, evaluation(
+        record(store, evaluation(now_s - 60, alarms=[EVIL], do="scale", to=5))
+        record(store, evaluation(
             now_s, reason=EVIL, alarms=[EVIL], trouble=[EVIL], orders={"pause": pause},
             models={EVIL: EVIL}, provisional={EVIL: EVIL}, mode=EVIL,
             forecast={"unknown": EVIL}, recoveries={EVIL: {"unknown": EVIL}},
@@ -374,7 +329,7 @@ class TestWhatIsWrittenIntoPages:
             assert SHOWN in page or "&lt;script&gt;" in page
 
     def test_the_browser_may_run_no_script_and_load_nothing_from_elsewhere(self, store, browser):
-        tick(store, evaluation(time.time()))
+        record(store, evaluation(time.time()))
         for path in ("/", "/job/orders", "/job/nobody", home.STYLE):
             found = browser.ask("GET", path)
             rules = found.headers["Content-Security-Policy"]
@@ -395,7 +350,7 @@ class TestForms:
         return store.directives(job, now_s=time.time())
 
     def test_a_pause_is_stored_as_by_the_command_and_shown(self, store, browser):
-        tick(store, evaluation(time.time() - 5))
+        record(store, evaluation(time.time() - 5))
         done = browser.send("/job/orders", what="pause", why="  deploying\n4.2 ", until="2h")
         assert (done.status, done.headers["Location"]) == (303, "/job/orders#in-force")
         (pause,) = self.given(store)
@@ -406,7 +361,7 @@ class TestForms:
         assert "“deploying 4.2”" in page
         assert "This is not in force yet. It counts from the next tick on" in page
         said = {"pause": {"who": pause.who, "why": pause.why, "until_s": pause.until_s}}
-        tick(store, evaluation(time.time() + 60, orders=said))
+        record(store, evaluation(time.time() + 60, orders=said))
         assert "not in force yet" not in browser.get("/job/orders")
 
     def test_a_pin_and_a_resume(self, store, browser):
@@ -500,7 +455,7 @@ class TestTimeline:
         return evaluation(self.BEGAN_S + 60.0 * number, **changes)
 
     def test_it_is_read_in_pieces_and_whole(self, store, monkeypatch):
-        tick(store, *map(self.minute, range(11)))
+        record(store, *map(self.minute, range(11)))
         monkeypatch.setattr(timeline, "AT_ONCE", 3)
         points, _, paths = self.drawn(store)
         assert [point.at_s for point in points] == [self.BEGAN_S + 60.0 * n for n in range(11)]
@@ -510,14 +465,16 @@ class TestTimeline:
 
     def test_where_nothing_is_known_no_line_is_drawn(self, store):
         blind = {"observation": {"arrival_rps": {"unknown": "no answer"}}}
-        tick(store, self.minute(0), self.minute(1, **blind), self.minute(2), self.minute(30))
+        record(store, self.minute(0), self.minute(1, **blind), self.minute(2), self.minute(30))
         _, _, paths = self.drawn(store)
         assert paths["load"].count("M") == 3
         assert paths["declared"].count("M") == 2
         assert "nan" not in "".join(paths.values())
 
     def test_everything_is_inside_the_drawing(self, store):
-        tick(store, self.minute(0, lag_s=float("inf"), capacity={}), self.minute(60, lag_s=75.0, scale_out=7))
+        record(
+            store, self.minute(0, lag_s=float("inf"), capacity={}), self.minute(60, lag_s=75.0, scale_out=7)
+        )
         _, drawing, paths = self.drawn(store, target_s=60.0)
         for numbers in re.findall(r"[MH]([\d.]+)", "".join(paths.values())):
             assert drawing.left <= float(numbers) <= drawing.right
@@ -529,5 +486,5 @@ class TestTimeline:
     def test_a_job_of_which_nothing_is_known_can_be_drawn(self, store):
         unknown = {"unknown": "x"}
         blind = {"observation": {}, "capacity": {}, "forecast": unknown, "decision": unknown, "lag_s": 0.0}
-        tick(store, self.minute(0, **blind))
+        record(store, self.minute(0, **blind))
         assert self.drawn(store)[2]["load"] == ""

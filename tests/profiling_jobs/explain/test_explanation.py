@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from evaluations import evaluation, instruction, verdict
 
 from models import codec
 from models.control.state import decided
@@ -25,28 +26,6 @@ AT_S = 1_795_000_020.0
 
 def shown(at_s: float) -> str:
     return f"{datetime.fromtimestamp(at_s, UTC):%H:%M}"
-
-
-def verdict(size: int, status: str = "feasible", **changes: Any) -> dict[str, Any]:
-    excuse = {
-        "condition": "recovery",
-        "sentence": "driver_kill in 79 s is recovered within 60 s in 71 % of the draws, 95 % are promised",
-        "measure": None,
-    }
-    return {
-        "scale_out": size,
-        "status": status,
-        "excuses": [] if status == "feasible" else [excuse],
-        "capacity": {"low": 970.0 * size, "mid": 1000.0 * size, "high": 1030.0 * size, "confidence": 0.9},
-        "probability": 0.985 if status == "feasible" else 0.71,
-        "worst_moment_s": 79.0,
-        "worst_kind": "driver_kill",
-        "load_probability": 1.0,
-        "rescale_probability": 1.0,
-        "latency_ms": {"unknown": "no model"},
-        "recovery_s": {"unknown": "worked out for the chosen size and its neighbours only"},
-        **changes,
-    }
 
 
 def figures(low: float, high: float | None) -> dict[str, Any]:
@@ -71,20 +50,8 @@ HELD = "hold 4 executors: forecast 1.9–2.1k rps fits 4k, 95 % of recoveries wi
 def tick(**changes: Any) -> Evaluation:
     """A quiet tick at four executors."""
     given: dict[str, Any] = {
-        "job": "orders",
-        "at_s": AT_S,
-        "interval": 29_916_667,
-        "interval_s": 60.0,
-        "mode": "apply",
         "epoch": 5,
-        "scale_out": 4,
-        "instruction": {
-            "do": "hold",
-            "to": None,
-            "would": None,
-            "reason": HELD,
-        },
-        "apply": None,
+        "instruction": instruction(reason=HELD),
         "observation": {
             "at_s": AT_S, "scale_out": 4, "executors_alive": 4, "run_id": "r", "arrival_rps": 1912.4,
             "throughput_rps": 1900.0, "lag_records": 5737.0, "latency_ms": 2400.0, "last_commit_at_s": AT_S,
@@ -103,17 +70,16 @@ def tick(**changes: Any) -> Evaluation:
             "instead": None, "scored": [],
         },
         "promise": {"target_s": 60.0, "confidence": 0.95},
-        **changes,
     }  # fmt: skip
-    return Evaluation.from_json(json.loads(json.dumps(Evaluation(**given).to_json())))
+    return Evaluation.from_json(json.loads(json.dumps(evaluation(AT_S, **given | changes).to_json())))
 
 
 def with_sizes(*verdicts: dict[str, Any], **changes: Any) -> Evaluation:
     return tick(decision=tick().decision | {"verdicts": verdicts}, **changes)
 
 
-def said(instruction: str, **changes: Any) -> dict[str, Any]:
-    return {"do": "hold", "to": None, "would": None, "reason": instruction, **changes}
+def said(reason: str, **changes: Any) -> dict[str, Any]:
+    return instruction(reason=reason) | changes
 
 
 def answers(evaluation: Evaluation, **given: Any) -> dict[str, Any]:
