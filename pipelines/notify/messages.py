@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from models.control.step import trouble_key
-from models.quantities import RESCALE_KINDS, Json, counted, executors, lasting
+from models.quantities import Json, counted, executors, lasting
 from profiling_jobs.control_loop.memory import Evaluation
 from profiling_jobs.explain.explanation import done, in_short
 from profiling_jobs.explain.wording import in_plain_words, kind
@@ -126,7 +126,7 @@ def _broken_promises(e: Evaluation, before: Evaluation | None) -> Iterator[Messa
         yield Message("promise", e.job, text, e.at_s)
     for fact in e.learnt:
         took_s = fact.get("recovery_s")  # null: it never came back, which an alarm tells
-        if fact["fact"] != "event" or fact["kind"] in RESCALE_KINDS or took_s is None or not promised:
+        if fact["fact"] != "event" or took_s is None or not e.covers(fact["kind"]):
             continue
         if took_s > e.promise["target_s"]:
             text = f"caught up {lasting(took_s)} after {kind(fact['kind'])}, within {promised} is promised"
@@ -136,7 +136,7 @@ def _broken_promises(e: Evaluation, before: Evaluation | None) -> Iterator[Messa
 def _late(e: Evaluation) -> tuple[Any, ...]:
     """When which failure was that the job should have recovered from by now; empty without one."""
     incident = e.recovering
-    if incident is None or incident["kind"] in RESCALE_KINDS or not e.promise:
+    if incident is None or not e.covers(incident["kind"]):
         return ()
     late = e.at_s - incident["failed_at_s"] > e.promise["target_s"]
     return (incident["failed_at_s"], incident["kind"]) if late else ()

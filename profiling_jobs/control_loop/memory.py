@@ -233,6 +233,10 @@ class Evaluation:
     def reason(self) -> str:
         return str(self.instruction["reason"])
 
+    def covers(self, kind: str) -> bool:
+        """Whether the promise holds for failures of this kind: recoveries from other ones have no limit."""
+        return kind in self.recoveries
+
     @property
     def facts(self) -> tuple[Measurement | RecoveryEvent, ...]:
         return tuple(fact_from_json(fact) for fact in self.learnt)

@@ -20,8 +20,14 @@ GROW = HOLD | {"do": "scale", "to": 4, "reason": "scale out from 2 to 4 executor
 
 def evaluation(after_s=0.0, **changes):
     """One as it comes back from the store."""
-    given = {"interval": 1, "epoch": 7, "scale_out": 2, "promise": {"target_s": 120.0, "confidence": 0.95}}
-    given["instruction"] = HOLD
+    given = {
+        "interval": 1,
+        "epoch": 7,
+        "scale_out": 2,
+        "instruction": HOLD,
+        "promise": {"target_s": 120.0, "confidence": 0.95},
+        "recoveries": {"driver_kill": {"unknown": "no drill yet"}},
+    }
     made = evaluations.evaluation(AT_S + after_s, **given | changes)
     return Evaluation.from_json(json.loads(json.dumps(made.to_json())))
 
@@ -93,6 +99,7 @@ class TestBrokenPromises:
             ("driver_kill", 119.0, ""),
             ("driver_kill", None, ""),
             ("live_out", 150.0, ""),
+            ("broker_restart", 150.0, ""),
         ],
     )
     def test_how_long_it_took_is_told_in_the_end(self, kind, took_s, text):
@@ -100,8 +107,9 @@ class TestBrokenPromises:
         found = told(evaluation(180.0, learnt=[fact, {"fact": "measurement", "scale_out": 2}]))
         assert [text for _, text in found] == ([text] if text else [])
 
-    def test_a_rescale_that_takes_long_breaks_no_promise(self):
-        assert told(evaluation(180.0, recovering=LOST | {"kind": "restart_out"})) == []
+    @pytest.mark.parametrize("kind", ["restart_out", "broker_restart"])
+    def test_what_the_promise_does_not_cover_cannot_break_it(self, kind):
+        assert told(evaluation(180.0, recovering=LOST | {"kind": kind})) == []
 
 
 def row(kept=True, **changes):
