@@ -5,6 +5,7 @@ from __future__ import annotations
 import webbrowser
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 
@@ -18,12 +19,13 @@ from . import options, orders
 
 @click.command("open")
 @click.argument("job", required=False)
+@click.option("--dagster", is_flag=True, help="The pages of Dagster: with JOB its decisions, plotted.")
 @click.option("--mlflow", is_flag=True, help="The pages of MLflow: the models.")
 @options.file
 @options.folder
 @options.as_json("Print the address as JSON, and open nothing.")
-def command(job: str | None, mlflow: bool, file: Path, folder: Path, as_json: bool) -> None:
-    """Open the pages of the running server in a browser, or with JOB the decisions of a job.
+def command(job: str | None, dagster: bool, mlflow: bool, file: Path, folder: Path, as_json: bool) -> None:
+    """Open the pages of the running server in a browser: all jobs, or JOB.
 
     The address is printed, too. It holds the token that lets a browser in: keep it to yourself.
 
@@ -35,9 +37,15 @@ def command(job: str | None, mlflow: bool, file: Path, folder: Path, as_json: bo
     known = addresses(folder)
     if not known:
         raise NotReady("this server shows no such page: start `headroom serve` without --no-pages")
-    address = known["mlflow" if mlflow else "pages"] + "/"
-    if job and not mlflow:
-        address = f"{known['dagster']}/assets/decision?partition={job}"
+    if dagster and mlflow:
+        raise click.UsageError("--dagster and --mlflow exclude each other")
+    name = quote(job or "", safe="")
+    if mlflow:
+        address = known["mlflow"] + "/"
+    elif dagster:
+        address = known["dagster"] + (f"/assets/decision?partition={name}" if job else "/")
+    else:
+        address = known["pages"] + (f"/job/{name}" if job else "/")
     if address.startswith(known["pages"] + "/"):
         address = with_token(address, folder)
     if as_json:

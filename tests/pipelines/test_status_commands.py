@@ -361,7 +361,10 @@ def test_open_prints_where_the_pages_are(project, monkeypatch):
             return json.loads(headroom("open", *words, "--json").stdout)["address"]
 
         assert address() == f"{own}/?token={token}"
-        assert address("enrichment") == f"{own}/dagster/assets/decision?partition=enrichment&token={token}"
+        assert address("enrichment") == f"{own}/job/enrichment?token={token}"
+        decisions = f"{own}/dagster/assets/decision?partition=enrichment&token={token}"
+        assert address("enrichment", "--dagster") == decisions
+        assert address("--dagster") == f"{own}/dagster/?token={token}"
         assert address("--mlflow") == "http://models:5000/"  # another server's: it gets no token
         opened = []
         monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
