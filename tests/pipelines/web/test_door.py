@@ -152,7 +152,9 @@ def nothing_came_through(there):
     return not there.dagster.seen and not there.mlflow.seen
 
 
-@pytest.mark.parametrize("path", ["/", "/dagster/runs", "/mlflow/", "/mlflow/get-artifact?path=x", "/other"])
+@pytest.mark.parametrize(
+    "path", ["/", "/job/orders", "/dagster/runs", "/mlflow/", "/mlflow/get-artifact?path=x", "/other"]
+)
 def test_without_the_token_there_is_only_a_sentence_about_how_to_get_in(there, door, path):
     for headers in ({}, {"Cookie": f"headroom-{door.port}=wrong"}, {"Authorization": "Bearer wrong"}):
         for method in ("GET", "POST", "DELETE", "OPTIONS"):
@@ -306,8 +308,8 @@ def test_another_user_of_the_machine_reaches_neither_the_token_nor_the_sockets()
 AS_ANOTHER_USER = """
 import http.client, sys
 connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
-name, value, *more = sys.argv[2:]
-connection.request("GET", "/dagster/runs", headers={name: value, **dict(zip(more[::2], more[1::2]))})
+method, path, name, value, *more = sys.argv[2:]
+connection.request(method, path, headers={name: value, **dict(zip(more[::2], more[1::2]))})
 print(connection.getresponse().status)
 """
 
@@ -317,16 +319,22 @@ def test_a_cookie_that_another_user_has_stolen_lets_him_in_nowhere(there, door):
     """As any page on 127.0.0.1 can: browsers keep cookies by host, not by port."""
     bearer = f"Bearer {door.token}"  # of a proxy, which may be another user
     stolen = f"Bearer {door.cookie['Cookie'].partition('=')[2]}"
-    for headers, user, expected in (
-        (door.cookie, 0, "418"),
-        (door.cookie, 65534, "403"),
-        ({**door.cookie, "Authorization": "Basic bWU="}, 65534, "403"),
-        ({"Authorization": stolen}, 65534, "401"),
-        ({"Authorization": bearer}, 65534, "418"),
+    runs, order = ("GET", "/dagster/runs"), ("POST", "/job/orders")
+    ours = {**door.cookie, "Origin": f"http://127.0.0.1:{door.port}"}
+    for request, headers, user, expected in (
+        (runs, door.cookie, 0, "418"),
+        (runs, door.cookie, 65534, "403"),
+        (("GET", "/"), door.cookie, 65534, "403"),
+        (("GET", "/job/orders"), door.cookie, 65534, "403"),
+        (order, ours, 0, "503"),  # it would be taken, if there were settings
+        (order, ours, 65534, "403"),
+        (runs, {**door.cookie, "Authorization": "Basic bWU="}, 65534, "403"),
+        (runs, {"Authorization": stolen}, 65534, "401"),
+        (runs, {"Authorization": bearer}, 65534, "418"),
     ):
         words = [word for pair in headers.items() for word in pair]
-        done = as_user(user, AS_ANOTHER_USER, str(door.port), *words)
-        assert done.stdout.strip() == expected, (headers, user, done.stderr)
+        done = as_user(user, AS_ANOTHER_USER, str(door.port), *request, *words)
+        assert done.stdout.strip() == expected, (request, headers, user, done.stderr)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
