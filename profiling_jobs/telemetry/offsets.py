@@ -101,11 +101,11 @@ class GroupCommits:
         self._group = group
         self._say = say
         self._said = ""
+        self._turn = threading.Condition()
         self._newest: dict[tuple[str, int], int] = {}
-        self._given = threading.Event()
-        self._closing = threading.Event()
-        self._idle = threading.Event()
-        self._idle.set()
+        self._committed = self._newest
+        """The same object as `_newest` once that is committed."""
+        self._closed = False
         self._thread = threading.Thread(target=self._work, name="headroom-group", daemon=True)
 
     def start(self) -> None:
@@ -114,15 +114,16 @@ class GroupCommits:
     def give(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Take offsets that are finished, to be committed. Returns at once."""
         if offsets:
-            self._idle.clear()
-            self._newest = dict(offsets)
-            self._given.set()
+            with self._turn:
+                self._newest = dict(offsets)
+                self._turn.notify_all()
 
     def close(self, *, timeout_s: float) -> bool:
         """Commit what was given last; False when that did not work in time."""
-        done = self._idle.wait(timeout_s)
-        self._closing.set()
-        self._given.set()
+        with self._turn:
+            done = self._turn.wait_for(lambda: self._committed is self._newest, timeout_s)
+            self._closed = True
+            self._turn.notify_all()
         return done
 
     def _work(self) -> None:
@@ -131,11 +132,11 @@ class GroupCommits:
 
         consumer: KafkaConsumer | None = None
         while True:
-            self._given.wait()
-            if self._closing.is_set():
-                return
-            self._given.clear()
-            newest = self._newest
+            with self._turn:
+                self._turn.wait_for(lambda: self._closed or self._committed is not self._newest)
+                if self._closed:
+                    return
+                newest = self._newest
             try:
                 consumer = consumer or KafkaConsumer(
                     **self._brokers.client(), group_id=self._group, enable_auto_commit=False
@@ -149,11 +150,12 @@ class GroupCommits:
                     with suppress(Exception):  # what is left of it
                         consumer.close(autocommit=False, timeout_ms=CLOSE_MS)
                 consumer = None
-                self._given.set()
-                self._closing.wait(PAUSE_S)
+                with self._turn:
+                    self._turn.wait_for(lambda: self._closed, PAUSE_S)
             else:
-                if newest is self._newest:
-                    self._idle.set()
+                with self._turn:
+                    self._committed = newest
+                    self._turn.notify_all()
 
     def _tell(self, why: str) -> None:
         if why != self._said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import kafka
 import pytest
@@ -61,6 +62,38 @@ def test_a_commit_that_fails_is_made_again_with_a_new_client(
     assert (committed, died, troubles) == ([{("in", 0): 7}], [], [])
     assert len(closed) == (when == "committing")
     assert [str(trouble) in line for line in said] == [True]
+
+
+def test_what_is_given_while_others_are_committed_is_committed_before_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At whatever moment of the commit before it is given."""
+    committed: list[int] = []
+    made = threading.Event()
+
+    class Consumer:
+        def __init__(self, **settings: object) -> None:
+            pass
+
+        def assign(self, parts: object) -> None:
+            pass
+
+        def commit(self, offsets: dict[object, Any]) -> None:
+            committed.extend(at.offset for at in offsets.values())
+            made.set()
+
+    monkeypatch.setattr(kafka, "KafkaConsumer", Consumer)
+    for delay in range(200):
+        made.clear()
+        group = GroupCommits(Brokers("h:1"), group="headroom.orders")
+        group.start()
+        group.give({("in", 0): 7})
+        made.wait()
+        for _ in range(delay):
+            pass
+        group.give({("in", 0): 9})
+        assert group.close(timeout_s=5.0)
+        assert committed[-1] == 9
 
 
 @pytest.mark.fast
