@@ -65,9 +65,9 @@ format: install  ## let ruff write the format
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
-# Tests of servers wait more than they compute: three processes keep two cores busy.
+# Tests of servers wait more than they compute: four processes keep two cores busy.
 test: install  ## everything that needs neither Java nor a cluster
-	$(BIN)/pytest -n 3 --dist worksteal -m "not real and not kubernetes"
+	$(BIN)/pytest -n 4 --dist worksteal -m "not real and not kubernetes"
 
 # Kafka alone hardly computes: what needs no Spark runs beside the first of what does.
 KAFKA_ALONE := $(addprefix tests/,contracts/test_broker_contract.py \

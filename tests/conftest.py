@@ -40,6 +40,15 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF)
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the long tests evenly: processes that share the rest would wait for one that begins late."""
+    long = [item for item in items if "long" in item.keywords]
+    for number, item in enumerate(long):
+        items.remove(item)
+        items.insert(number * len(items) // len(long), item)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """What workers were running when they were interrupted: nobody has asked their fixtures to end it."""
     if hasattr(session.config, "workerinput") or exitstatus != pytest.ExitCode.INTERRUPTED:

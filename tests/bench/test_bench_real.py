@@ -80,6 +80,7 @@ def test_all_parts_and_what_they_tell(folder, capsys):
     assert (folder / "world" / "pieces.jsonl").read_text() != measured
 
 
+@pytest.mark.long
 def test_promises_of_a_live_job_beside_the_largest_size(folder, monkeypatch):
     """And beside Spark's allocation; the twin has none, and keeps the size that the job is launched with."""
     monkeypatch.setattr(promises, "DAYS", dict.fromkeys(promises.DAYS, 1))

@@ -328,6 +328,7 @@ def test_coefficients_are_found_in_units_of_the_rate():
 SEEDS = range(3)
 
 
+@pytest.mark.long
 def test_little_is_lost_to_the_better_naive_forecast_and_the_bands_hold():
     """Allowed is a median loss of 5 % of its error or 0.5 % of the mean rate."""
     judged = {shape: [judge(shape, seed) for seed in SEEDS] for shape in SHAPES}  # takes seconds

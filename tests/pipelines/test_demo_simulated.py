@@ -29,6 +29,7 @@ HEADROOM = (sys.executable, "-c", "from pipelines.command_line import main; main
 PATIENCE_S = 900.0  # a machine with nothing else to do takes a minute
 
 
+@pytest.mark.long
 def test_from_nothing_to_a_decision_that_was_carried_out(tmp_path):
     folder = tmp_path / "demo"
     done = subprocess.run(

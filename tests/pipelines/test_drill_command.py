@@ -186,6 +186,7 @@ class TestWithAServer:
 
 
 class TestRecordProfileAndModel:
+    @pytest.mark.long
     def test_from_a_running_job_to_models_in_charge(self, project):
         small = "profile_scale_outs = [1, 2]\nprobe_s = 30\nwarm_up_s = 10\nprofile_most_probes = 2\n"
         with serving(project, TOML + small) as service:

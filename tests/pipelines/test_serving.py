@@ -162,6 +162,7 @@ def left(folder):
     return [process.command for process in marked(owner_id(folder))]
 
 
+@pytest.mark.long
 def test_pages_come_back_after_what_goes_wrong_and_sigterm_ends_everything(project):
     """One start of Dagster and MLflow for all of it: each takes seconds."""
     database = project / ".headroom" / "mlflow.sqlite"

@@ -393,6 +393,7 @@ def test_while_jobs_run_the_disk_is_freed_now_and_then_of_what_executors_have_le
         assert local.status("stub").state == "running", "an error is no reason to touch the job"
 
 
+@pytest.mark.long
 def test_a_silent_driver_is_ended_and_started_again(owner):
     local = deployments(owner)
     run(local, wrong={"spark.network.timeout": "1s"})
