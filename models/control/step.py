@@ -502,6 +502,7 @@ FALLS_AT_MOST = 0.5
 SCATTERS = 3.0  # judgement: nearly all of a noise lies within three standard deviations
 REST_S = 3_600.0  # judgement: noise that lasts for minutes has been high and low in an hour
 KEPT_MOVES = 16
+CLEAR = 0.25  # of the misses that the promise allows; judgement: some 20 % of load; halved with every return
 
 
 def too_few(state: State, seen: Seen, to: int) -> Move | None:
@@ -513,8 +514,12 @@ def too_few(state: State, seen: Seen, to: int) -> Move | None:
         load < (1 − share) · load at the change, for REST_S
         share = FALLS · 2^(returns to a larger size), or SCATTERS · the load's scatter over ten minutes
 
-    A load below 1 − FALLS_AT_MOST of it is no noise: there the scale-in window is enough.
+    A load below 1 − FALLS_AT_MOST of it is no noise: there the scale-in window is enough. So it is where so
+    few executors clearly keep the promise by now: what was added for a doubt that has gone, such as that of
+    a forecast after a start, goes again.
     """
+    if _is_clear(state, seen, to):
+        return None
     load_rps, rest_s = _load_rps(state, seen), max(REST_S, state.settings.scale_in_window_s)
 
     def counts(move: Move) -> bool:
@@ -529,6 +534,22 @@ def too_few(state: State, seen: Seen, to: int) -> Move | None:
         if counts(move)
     )
     return max(found, key=lambda move: move.to, default=None)
+
+
+def _is_clear(state: State, seen: Seen, size: int) -> bool:
+    """Whether this size keeps the promise by so much that noise of the load would not change it."""
+    decided = state.last_decision
+    verdicts = () if isinstance(decided, Unknown) else decided.verdicts
+    verdict = next((one for one in verdicts if one["scale_out"] == size), {})
+    shares = [verdict.get(name) for name in ("probability", "load_probability")]
+    missed = (1.0 - state.settings.promise.confidence) * CLEAR / 2.0 ** _returns(state, seen)
+    return all(isinstance(share, float) and share >= 1.0 - missed for share in shares)
+
+
+def _returns(state: State, seen: Seen) -> int:
+    """How often executors that were given up were added again lately."""
+    recent = [move for move in state.moves if seen.now - move.at_s < RETURNS_S]
+    return sum(b.to > b.before and a.to < a.before for a, b in itertools.pairwise(recent))
 
 
 def stay_s(state: State, now: float) -> float:
@@ -554,12 +575,10 @@ def _load_rps(state: State, seen: Seen) -> float | Unknown:
 def _with_load(state: State, seen: Seen) -> tuple[Move, ...]:
     """The changes, with the load that came just after each, and when it was last as high."""
     load_rps, window_s = _load_rps(state, seen), state.settings.scale_in_window_s
-    recent = [move for move in state.moves if seen.now - move.at_s < RETURNS_S]
-    returns = sum(b.to > b.before and a.to < a.before for a, b in itertools.pairwise(recent))
     rates = [s.arrival_rps for s in state.history if not isinstance(s.arrival_rps, Unknown)]
     mean_rps = sum(rates) / max(len(rates), 1)
     scatter = math.sqrt(sum((r / mean_rps - 1.0) ** 2 for r in rates) / len(rates)) if mean_rps else 0.0
-    share = min(max(FALLS * 2.0**returns, SCATTERS * scatter), FALLS_AT_MOST)
+    share = min(max(FALLS * 2.0 ** _returns(state, seen), SCATTERS * scatter), FALLS_AT_MOST)
 
     def seen_again(move: Move) -> Move:
         if isinstance(move.load_rps, Unknown) or isinstance(load_rps, Unknown):

@@ -517,6 +517,27 @@ def test_a_flapping_load_costs_a_bounded_number_of_changes() -> None:
     assert len(log.scales) <= 3, log.scales
 
 
+@dataclass(frozen=True)
+class Judged(Answer):
+    """An answer with a verdict on four executors."""
+
+    verdicts: tuple[dict[str, float], ...] = ()
+
+
+@pytest.mark.parametrize(("probability", "goes"), [(0.99, True), (0.98, False)])
+def test_executors_that_were_added_for_a_doubt_go_with_it_where_fewer_are_clearly_enough(
+    probability: float, goes: bool
+) -> None:
+    four = {"scale_out": 4, "probability": probability, "load_probability": 1.0}
+
+    def decide(situation: Situation) -> Judged:
+        return Judged(6 if situation.observation.at_s < 900.0 else 4, verdicts=(four,))
+
+    log = run(Job(steady(2_500.0)), minutes=55, agreed=settings(decide=decide))
+    assert [to for _, to in log.scales] == ([6, 4] if goes else [6])
+    assert ("fewer than 6 were too few" in log.reasons()[-1]) is not goes
+
+
 @pytest.mark.parametrize("cpu", [0.9, 0.2], ids=["busy", "limited by its rate"])
 def test_a_saturated_job_shows_its_capacity(cpu: float) -> None:
     job = Job(piecewise((0.0, 2_500.0), (1_200.0, 4_500.0)))
