@@ -159,6 +159,7 @@ def _last_part(done: list[Done]) -> list[Done]:
 STOP_S = 5.0  # judgement: a copy holds its executors until its batch is over
 LIGHT_SHARES = (0.4, 0.8)  # of the capacity: latency at ease and shortly before it rises; judgement
 LIGHT_S = 10.0  # judgement: a percentile over records needs no more
+LIGHT_COMMITS = 3  # two whole batches; judgement: it says how old records become, not how many are processed
 SURELY = 1.1  # of what the warm-up shows: beyond what a steady warm-up may be off, a rate is not sustained
 LOW_SHARE = 0.1  # of what it can process: an idle query would plan no batches at all
 FULL_S = 10.0  # judgement: a backlog of so much input, where batches have no limit
@@ -353,8 +354,8 @@ class ProbeRun:
         start_s = self._command(rate_rps) + self._band_s()
         while self._clock.now_s() < start_s:
             yield from self._pass()
-        at_least_s = max(min(LIGHT_S, self.probe.probe_s), FEWEST_COMMITS * self._rules.trigger_s)
-        facts = yield from self._seen(self._clock.now_s(), at_least_s, newest=1.0)
+        at_least_s = max(min(LIGHT_S, self.probe.probe_s), LIGHT_COMMITS * self._rules.trigger_s)
+        facts = yield from self._seen(self._clock.now_s(), at_least_s, newest=1.0, commits=LIGHT_COMMITS)
         offered, processed = facts.achieved_rps, facts.processed_rps
         if isinstance(offered, Unknown) or isinstance(processed, Unknown) or facts.latency_ms is None:
             return
@@ -411,9 +412,9 @@ class ProbeRun:
         return max(self.probe.probe_s, FEWEST_COMMITS * self._rules.trigger_s)
 
     def _seen(
-        self, start_s: float, at_least_s: float, *, newest: float = 0.5
+        self, start_s: float, at_least_s: float, *, newest: float = 0.5, commits: int = FEWEST_COMMITS
     ) -> Generator[None, None, Facts]:
-        """The facts to be judged, once the stretch is as long as that, and batches enough are in it.
+        """The facts to be judged, once the stretch is as long as that, and so many batches are in it.
 
         `newest`: the share of the stretch whose latency counts. In the first half of one that began with a
         backlog some of that may still have been worked off.
@@ -426,7 +427,7 @@ class ProbeRun:
             now_s = self._clock.now_s()
             done = timeline.commits(start_s, now_s)
             stalled = not done or now_s - done[-1].at_s > STALLED * self._readings.batch_s() + 2.0 * SAMPLE_S
-            enough = len(done) >= FEWEST_COMMITS and not stalled
+            enough = len(done) >= commits and not stalled
             if now_s - start_s >= (at_least_s if enough else longest_s):
                 break
         if stalled:  # something is wrong that was not noticed yet, such as an executor that is frozen
