@@ -374,6 +374,9 @@ def report(journal: Journal) -> Report | None:
     ours = [row for row in rows["headroom"] if _caused(row)]
     figures = [Figure("failures of the live job", len(ours), "", at_least=24)]
     figures += _of_promises(ours)
+    for day, one in of_arm["headroom"].items():
+        if known := [row for row in one["failures"] if "mid" in row["predicted_s"]]:
+            figures.append(Figure(f"mean error, {day.partition(', ')[2]}", _mean_error(known), "%"))
     figures += [
         Figure(f"{arm}: promises kept", 100.0 * statistics.mean(row["kept"] for row in found), "%")
         for arm, found in rows.items()
@@ -434,14 +437,19 @@ def _of_promises(ours: Sequence[Mapping[str, Any]]) -> list[Figure]:
         inside = [
             row["predicted_s"]["low"] <= row["recovery_s"] <= row["predicted_s"]["high"] for row in known
         ]
-        errors = [drills.error(row["recovery_s"], _interval(row["predicted_s"])) for row in known]
         figures += [
             Figure(
                 "recoveries inside the predicted 90 %", 100.0 * sum(inside) / len(ours), "%", at_least=80.0
             ),
-            Figure("mean error of the predicted median", 100.0 * statistics.mean(errors), "%", at_most=15.0),
+            Figure("mean error of the predicted median", _mean_error(known), "%", at_most=15.0),
         ]
     return figures
+
+
+def _mean_error(known: Sequence[Mapping[str, Any]]) -> float:
+    """In percent, of failures that were predicted."""
+    errors = [drills.error(row["recovery_s"], _interval(row["predicted_s"])) for row in known]
+    return 100.0 * statistics.mean(errors)
 
 
 def _interval(said: Mapping[str, Any]) -> Interval:
