@@ -386,7 +386,8 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Inst
         )
         return state, undecided, worries
     least = decision.scale_out if isinstance(kept.smallest, Unknown) else kept.smallest
-    if outgrown := too_few(state, seen, least):
+    outgrown = too_few(state, seen, least)
+    if outgrown is not None and not _is_clear(state, seen, least):
         least = min(
             (s for s in settings.sizes if outgrown.to <= s <= current),
             default=max(least, min(current, settings.sizes[-1])),
@@ -394,7 +395,7 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Inst
     recommended = state.recommended.add(
         seen.now,
         least,
-        window_s=settings.scale_in_window_s,
+        window_s=_clear_for_s(settings),
         gap_s=settings.longest_gap_s,
     )
     state = replace(state, recommended=recommended)
@@ -470,11 +471,12 @@ def _in(state: State, seen: Seen, wanted: Scale) -> Hold | Scale:
     refused = _why_not_in(state, seen)
     if refused is not None:
         return replace(refused, reason=f"{refused.reason}; wanted: {wanted.reason}")
-    window_s = settings.scale_in_window_s
+    outgrown = too_few(state, seen, wanted.to)
+    window_s = settings.scale_in_window_s if outgrown is None else _clear_for_s(settings)
     largest = state.recommended.maximum(now, window_s)
     if isinstance(largest, Unknown):
         return Hold(f"no scale-in: {largest.reason}", ends=WINDOW, patience_s=2.0 * window_s)
-    if largest >= current and (outgrown := too_few(state, seen, wanted.to)):
+    if largest >= current and outgrown is not None:
         ago = lasting(now - outgrown.at_s)
         fewer = f"fewer than {outgrown.to} were too few {ago} ago, at {outgrown.load_rps:,.0f} records/s"
         return Hold(f"no scale-in: {fewer}; wanted: {wanted.reason}", ends="a lower load")
@@ -503,6 +505,7 @@ SCATTERS = 3.0  # judgement: nearly all of a noise lies within three standard de
 REST_S = 3_600.0  # judgement: noise that lasts for minutes has been high and low in an hour
 KEPT_MOVES = 16
 CLEAR = 0.25  # of the misses that the promise allows; judgement: some 20 % of load; halved with every return
+CLEAR_FOR = 15.0  # intervals; judgement: three times as long as a noise of some intervals stays low
 
 
 def too_few(state: State, seen: Seen, to: int) -> Move | None:
@@ -514,12 +517,10 @@ def too_few(state: State, seen: Seen, to: int) -> Move | None:
         load < (1 − share) · load at the change, for REST_S
         share = FALLS · 2^(returns to a larger size), or SCATTERS · the load's scatter over ten minutes
 
-    A load below 1 − FALLS_AT_MOST of it is no noise: there the scale-in window is enough. So it is where so
-    few executors clearly keep the promise by now: what was added for a doubt that has gone, such as that of
-    a forecast after a start, goes again.
+    A load below 1 − FALLS_AT_MOST of it is no noise: there the scale-in window is enough. Where so few
+    executors have clearly kept the promise for CLEAR_FOR intervals they are not too few either: what was
+    added for a doubt that has gone, such as that of a forecast after a start, goes again.
     """
-    if _is_clear(state, seen, to):
-        return None
     load_rps, rest_s = _load_rps(state, seen), max(REST_S, state.settings.scale_in_window_s)
 
     def counts(move: Move) -> bool:
@@ -544,6 +545,10 @@ def _is_clear(state: State, seen: Seen, size: int) -> bool:
     shares = [verdict.get(name) for name in ("probability", "load_probability")]
     missed = (1.0 - state.settings.promise.confidence) * CLEAR / 2.0 ** _returns(state, seen)
     return all(isinstance(share, float) and share >= 1.0 - missed for share in shares)
+
+
+def _clear_for_s(settings: Settings) -> float:
+    return max(settings.scale_in_window_s, CLEAR_FOR * settings.interval_s)
 
 
 def _returns(state: State, seen: Seen) -> int:
