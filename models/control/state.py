@@ -62,6 +62,8 @@ class Situation:
     candidates: tuple[int, ...]
     stay_s: float = 3600.0  # as models.optimise: a daily load moves by an executor in about an hour
     """Until the size is likely changed again."""
+    likely: int | None = None
+    """The smallest size that kept the promise at the last decision."""
 
 
 class Decision(Protocol):
@@ -157,6 +159,7 @@ def _question(situation: Situation) -> Question:
         latency=models.latency,
         latency_bound_ms=settings.latency_bound_ms,
         stay_s=situation.stay_s,
+        likely=situation.likely,
         seed=settings.seed,
     )
 

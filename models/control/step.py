@@ -363,12 +363,15 @@ def _optimise(state: State, seen: Seen) -> tuple[State, Hold | Scale, tuple[Inst
         barred = "; ".join(q.text(seen.now) for q in state.quarantined if seen.now < q.until_s)
         said = f"{executors(current)} held, every size that may be taken is in quarantine: {barred}"
         return state, Hold(said, ends=QUARANTINE, patience_s=0.0), ()
+    before = state.last_decision
+    likely = None if isinstance(before, Unknown) or isinstance(before.smallest, Unknown) else before.smallest
     situation = Situation(
         settings=settings,
         observation=seen.observation,
         current=current,
         candidates=sizes,
         stay_s=stay_s(state, seen.now),
+        likely=likely,
     )
     decision: Decision
     try:

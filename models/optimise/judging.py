@@ -421,7 +421,6 @@ CHECK_REACH = 1.5  # targets; leaves room for the stretch that a recovery must h
 CHECKED_MOMENTS = 8  # judgement: beside the worst moment of the scan
 DOUBTFUL = 4  # judgement: moments that get more draws, as the fewest draws were in time there
 CLEARLY = 0.04  # judgement: two and a half times the error of the draws
-MORE_SIZES = 4  # judgement: so many sizes more batches need than the integral form says, seldom more
 
 
 def judged(judge: Judge) -> dict[int, Verdict]:
@@ -451,9 +450,7 @@ def _confirmed(judge: Judge, verdicts: dict[int, Verdict]) -> dict[int, Verdict]
     if not able:
         return verdicts
     near = next((i for i, v in enumerate(able) if not v.fails(*STEPPED)), len(able) - 1)
-    for i, verdict in enumerate(able[near : near + MORE_SIZES], start=near):
-        if verdict.scale_out == judge.question.current:  # the answer of the last decision, mostly
-            near = i
+    near = next((i for i, v in enumerate(able) if v.scale_out == judge.question.likely), near)
     stepped: dict[int, Verdict] = {}
 
     def holds(i: int) -> bool:

@@ -355,6 +355,8 @@ class Question:
     latency_bound_ms: float | None = None
     stay_s: float = STAY_S
     """Time until the next likely change: from the job's history, or an hour."""
+    likely: int | None = None
+    """The smallest size that keeps the promise, as far as is known: the search begins there, and is short."""
     seed: int = 0
     """Fixed by job and model version, so that the same situation is decided the same way."""
 
@@ -376,6 +378,8 @@ class Question:
                 number(name, getattr(self, name), at_least=0.0)
         number("moments_s", self.moments_s, above=0.0)
         number("stay_s", self.stay_s, at_least=0.0)
+        if self.likely is not None:
+            whole("likely", self.likely)
         whole("seed", self.seed, at_least=0)
         if self.latency_bound_ms is not None:
             number("latency_bound_ms", self.latency_bound_ms, above=0.0)
