@@ -19,6 +19,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
+LONG = frozenset({"scale"})
+"""Run only where they are named."""
 
 
 def names() -> list[str]:
@@ -52,7 +54,9 @@ def run_apart(name: str) -> list[dict[str, object]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="run the benchmarks")
-    parser.add_argument("name", nargs="*", help=f"which ones (default all): {', '.join(names())}")
+    parser.add_argument(
+        "name", nargs="*", help=f"which ones (default all but {', '.join(LONG)}): {', '.join(names())}"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if unknown := set(arguments.name) - set(names()):
@@ -63,7 +67,7 @@ def main() -> int:
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"benchmarks": {}}
     results["machine"] = machine()
     missed = 0
-    for name in arguments.name or names():
+    for name in arguments.name or [name for name in names() if name not in LONG]:
         started = time.monotonic()
         print(f"{name} …", flush=True)
         figures = run_apart(name)
