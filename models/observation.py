@@ -61,6 +61,9 @@ class Observation:
     arrival_rps: float | Unknown = NOT_OBSERVED
     throughput_rps: float | Unknown = NOT_OBSERVED
     lag_records: float | Unknown = NOT_OBSERVED
+    lag_readings: Sequence[tuple[float, float]] | Unknown = NOT_OBSERVED
+    """Time and lag of every reading since the observation before, where known: a recovery is over between two
+    of them."""
     latency_ms: float | Unknown = NOT_OBSERVED
     cpu: Mapping[str, float] | Unknown = NOT_OBSERVED
     """Per worker, 0…1: the mean share of its CPU (or of its busy time) over the interval."""

@@ -3,6 +3,9 @@
     lag_s = lag_records / arrival      seconds of input; with no input, seconds of work at T(s)
     band  = 1.25 · the largest healthy lag_s of the last ten minutes, at least two triggers, at most max_lag_s
 
+Healthy are the readings up to a tick that was in the band; where one of them was further out than the band
+may grow by it, as after a start, only that of the tick itself.
+
 The arrival rate is its mean over the last five minutes, so that a burst does not make the lag look short.
 
 A *steady* stretch (lag in its band throughout, nothing changing) shows that this load is sustained: a lower
@@ -22,7 +25,7 @@ from .. import arguments
 from ..observation import Observation
 from ..optimise.question import sustained
 from ..quantities import Instruction, Interval, Learn, Measurement, Unknown
-from ..recovery import recovery_band_s
+from ..recovery import BAND_SHARE, recovery_band_s
 from .state import STALE_AFTER_S, Sample, Settings, State, Stretch
 
 CLOCK_SKEW_S = 5.0  # two machines kept by NTP differ by far less (judgement)
@@ -44,6 +47,8 @@ class Seen:
     missing: tuple[str, ...]
     """What a decision needs and could not be read, each with its reason."""
     lag_s: float | Unknown
+    lags_s: tuple[tuple[float, float], ...]
+    """Time and lag_s of every reading since the tick before, oldest first, as far as they are known."""
     band_s: float
     previous: Sample | Unknown
 
@@ -101,6 +106,7 @@ def collect(state: State, observation: Observation, now: float) -> Seen:
         unusable=_unusable(state, observation, now),
         missing=missing,
         lag_s=_lag_s(state, observation),
+        lags_s=_lags_s(state, observation),
         band_s=_band_s(state, observation.at_s),
         previous=previous,
     )
@@ -117,6 +123,7 @@ def remember(state: State, seen: Seen) -> State:
     state = replace(state, observed_at_s=o.at_s)
     if not seen.sized:
         return state
+    largest_s = max((lag_s for _, lag_s in seen.lags_s), default=math.inf)
     sample = Sample(
         at_s=float(o.at_s),
         scale_out=seen.scale_out,
@@ -128,6 +135,7 @@ def remember(state: State, seen: Seen) -> State:
         run_id=o.run_id,
         executors_alive=o.executors_alive,
         healthy=seen.caught_up and state.recovering is None and state.change is None,
+        largest_lag_s=seen.lag_s if largest_s > BAND_SHARE * seen.band_s else largest_s,
     )
     older = tuple(s for s in state.history if s.at_s >= o.at_s - BAND_WINDOW_S)
     if len(older) < KEPT_SAMPLES:
@@ -182,20 +190,40 @@ def _lag_s(state: State, observation: Observation) -> float | Unknown:
         return lag
     if lag == 0:
         return 0.0
+    record_s = _record_s(state, observation)
+    if isinstance(record_s, Unknown):
+        return Unknown(f"{lag:,.0f} records wait, but {record_s.reason}")
+    return lag * record_s
+
+
+def _lags_s(state: State, observation: Observation) -> tuple[tuple[float, float], ...]:
+    readings = observation.lag_readings
+    if isinstance(readings, Unknown):
+        newest = _lag_s(state, observation)
+        return () if isinstance(newest, Unknown) else ((observation.at_s, newest),)
+    record_s = _record_s(state, observation)
+    if isinstance(record_s, Unknown):
+        return tuple((at_s, 0.0) for at_s, lag in readings if lag == 0)
+    return tuple((at_s, lag * record_s) for at_s, lag in readings)
+
+
+def _record_s(state: State, observation: Observation) -> float | Unknown:
+    """Seconds of input, or else of work, in a record that waits."""
     rates = [s.arrival_rps for s in state.history if s.at_s >= observation.at_s - ARRIVAL_WINDOW_S]
     known = [r for r in (*rates, observation.arrival_rps) if not isinstance(r, Unknown)]
     if known and sum(known) > 0.0:
-        return lag * len(known) / sum(known)
+        return len(known) / sum(known)
     size = observation.scale_out
     capacity = size if isinstance(size, Unknown) else capacity_mid(state.settings, size)
     if isinstance(capacity, Unknown) or capacity <= 0.0:
-        return Unknown(f"{lag:,.0f} records wait, but there is neither an arrival rate nor a capacity")
-    return lag / capacity
+        return Unknown("there is neither an arrival rate nor a capacity")
+    return 1.0 / capacity
 
 
 def _band_s(state: State, at_s: float) -> float:
-    healthy = [s.lag_s for s in state.history if s.healthy and s.at_s >= at_s - BAND_WINDOW_S]
-    widest = max((lag for lag in healthy if not isinstance(lag, Unknown)), default=0.0)
+    healthy = [s for s in state.history if s.healthy and s.at_s >= at_s - BAND_WINDOW_S]
+    lags = [lag_s for s in healthy for lag_s in (s.lag_s, s.largest_lag_s)]
+    widest = max((lag_s for lag_s in lags if not isinstance(lag_s, Unknown)), default=0.0)
     settings = state.settings
     return float(recovery_band_s(widest, trigger_s=settings.trigger_s, longest_s=settings.lag_bound_s))
 
@@ -217,6 +245,8 @@ def _check(observation: Observation) -> None:
             arguments.number("observation.last_commit_at_s", value)
         elif field.name == "commits_at_s":
             arguments.numbers("observation.commits_at_s", value)
+        elif field.name == "lag_readings":
+            arguments.numbers("observation.lag_readings", [lag for _, lag in value], at_least=0.0)
         elif field.name in ("cpu", "worker_rps"):
             arguments.numbers(f"observation.{field.name}", list(value.values()), at_least=0.0)
 

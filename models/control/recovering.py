@@ -18,9 +18,9 @@ on the grid of ticks, the failure is placed by the input that was not processed 
 
     failed_at = now − (lag − lag before) / arrival      not before the tick before,
 
-the first commit afterwards by the work that was done since, and the end by the straight line through the two
-ticks between which lag came back into its band. These are accurate to a part of an interval; drills sample
-several times a second and measure the same things by the second.
+and the first commit afterwards by the work that was done since: accurate to a part of an interval. The end is
+on the straight line through the two readings of the lag between which it came back into its band. Where every
+reading is known, that is the second that a drill would measure.
 
 Without input Spark commits nothing: a job with all of its executors has then recovered at an unknown moment.
 Nothing is learnt from that, from failures that overlap with each other or with a change of ours, nor from a
@@ -268,7 +268,7 @@ def _batch_work_s(state: State, commit_at_s: float) -> float:
     return 0.0 if isinstance(waiting.lag_s, Unknown) else waiting.lag_s
 
 
-KEPT_TRACE = 512
+KEPT_TRACE = 1200  # readings: twenty minutes of one a second, longer than a recovery is waited for by default
 WHOLE_INTERVAL = 0.9  # of an interval left lying: nothing was done in it (judgement)
 
 
@@ -354,8 +354,9 @@ def follow(state: State, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
         incident = _spoilt(incident, "there was nothing to do: when it worked again cannot be seen")
         if _all_alive(seen) and state.change is None:
             return _over(state, seen), ()
-    if not isinstance(seen.lag_s, Unknown):
-        incident = replace(incident, trace=(*incident.trace, (at_s, seen.lag_s))[-KEPT_TRACE:])
+    read_until_s = incident.trace[-1][0] if incident.trace else -math.inf
+    new = (reading for reading in seen.lags_s if reading[0] > read_until_s)
+    incident = replace(incident, trace=(*incident.trace, *new)[-KEPT_TRACE:])
     state = replace(state, recovering=incident)
     back_at_s = _back_at_s(state, incident)
     if math.isfinite(back_at_s) and state.change is None:

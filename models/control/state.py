@@ -433,6 +433,9 @@ NOT_VERIFIED = Unknown("no size of ours has been verified yet")
 NOT_DECIDED = Unknown("nothing has been decided yet")
 
 
+NOT_READ = Unknown("only the lag at the tick was read")
+
+
 @dataclass(frozen=True)
 class Sample:
     """What one usable tick saw; the newest ones are kept."""
@@ -448,6 +451,8 @@ class Sample:
     executors_alive: int | Unknown
     healthy: bool
     """Lag in its band, and neither a failure nor a change under way."""
+    largest_lag_s: float | Unknown = NOT_READ
+    """Of the healthy readings since the tick before."""
 
 
 NO_RATE = Unknown("the arrival rate was not read when it happened")
@@ -465,7 +470,7 @@ class Incident:
     band_s: float
     first_commit_at_s: float | Unknown = NO_COMMIT
     trace: tuple[tuple[float, float], ...] = ()
-    """(time, lag in seconds of input) since it was noticed."""
+    """(time, lag in seconds of input) of the readings since the tick before it was noticed."""
     spoilt: str = ""
     """Why nothing can be learnt from it, if so."""
     run_id: str | Unknown = NO_RUN

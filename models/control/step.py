@@ -672,7 +672,7 @@ def help_needed(
     if isinstance(seen.lag_s, Unknown):
         return Unknown("the lag is unknown")
     staying_s = _end_s(state, seen, incident, current)
-    grows = seen.behind and _grows_again(state, incident)
+    grows = seen.behind and _grows_again(state, seen.lag_s, incident)
     if isinstance(staying_s, Unknown):
         return staying_s
     if not grows and (staying_s <= target_s or seen.caught_up):
@@ -754,8 +754,11 @@ def _text(seconds: float) -> str:
     return "never" if math.isinf(seconds) else f"after {seconds:.0f} s"
 
 
-def _grows_again(state: State, incident: Incident) -> bool:
-    """Whether lag has grown since the job commits again."""
+def _grows_again(state: State, lag_s: float, incident: Incident) -> bool:
+    """Whether lag has grown, from tick to tick, since the job commits again."""
     first = incident.first_commit_at_s
-    lags = [] if isinstance(first, Unknown) else [lag for t, lag in incident.trace if t >= first]
-    return len(lags) > 1 and lags[-1] > max(lags[:-1]) and lags[-1] - lags[0] > state.settings.trigger_s
+    if isinstance(first, Unknown):
+        return False
+    ticks = [sample.lag_s for sample in state.history if sample.at_s >= first]
+    before = [each for each in ticks if not isinstance(each, Unknown)]
+    return bool(before) and lag_s > max(before) and lag_s - before[0] > state.settings.trigger_s

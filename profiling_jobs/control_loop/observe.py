@@ -262,6 +262,11 @@ def observation(
         arrival_rps=timeline.arrival_rps(since_s, at_s, clip=True),
         throughput_rps=timeline.throughput_rps(since_s, at_s, clip=True),
         lag_records=sample.lag_records,
+        lag_readings=tuple(
+            (point.at_s, point.sample.lag_records)
+            for point in timeline.points(since_s, at_s)
+            if point.at_s > since_s and not isinstance(point.sample.lag_records, Unknown)
+        ),
         latency_ms=sample.latency_p95_ms,
         cpu=_larger(_means(load.cpu, unread), _means(load.busy, unread)),
         limited_by=limited_by(timeline, since_s, at_s),

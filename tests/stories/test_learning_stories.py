@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from stand_ins import Answer
 
-from models.quantities import RecoveryEvent
-from tests.stories.test_loop_stories import World
+from models.quantities import RecoveryEvent, Unknown
+from models.recovery import recovered_at, recovery_band_s
+from tests.stories.test_loop_stories import TRIGGER_S, World
 
 KINDS = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")
+LOAD_RPS = 2_000.0
 LATE_S = 21.0  # after a tick, when the failure happens
 TAUGHT = {
     "executor_kill": 20.0,
@@ -74,6 +76,43 @@ def test_a_failure_of_a_steady_job_is_learnt_under_its_own_name(kind: str) -> No
     assert event.failed_at_s + event.downtime_s == pytest.approx(back_at_s, abs=0.1)
     assert 1.0 < event.downtime_s < TAUGHT[kind]
     assert reasons(story) == []
+
+
+def watching_the_lag(world: World) -> list[tuple[float, float]]:
+    """The lag of the job in seconds of input, whenever the loop reads it."""
+    found: list[tuple[float, float]] = []
+    sample = world.daemon.sampler.round
+
+    def and_note_it() -> None:
+        sample()
+        with world.daemon.sampler.reading("orders") as timeline:
+            last = timeline.last
+        if not isinstance(last, Unknown) and not isinstance(last.sample.lag_records, Unknown):
+            found.append((last.at_s, last.sample.lag_records / LOAD_RPS))
+
+    world.daemon.sampler.round = and_note_it  # type: ignore[method-assign]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze", "driver_kill", "driver_freeze"])
+def test_a_recovery_is_learnt_as_precisely_as_the_job_is_read(kind: str) -> None:
+    """Not as coarsely as it is evaluated: most recoveries are shorter than the time between two ticks."""
+    world = watched()
+    lags = watching_the_lag(world)
+    world.run(minutes=5)
+    failed_at_s = strike(world, kind)
+    world.run(minutes=6)
+    (event,) = learnt(world)
+    usual_s = max(lag_s for at_s, lag_s in lags if failed_at_s - 120.0 < at_s < failed_at_s)
+    times_s, lag_s = zip(*lags, strict=True)
+    seen_s = recovered_at(
+        times_s,
+        lag_s,
+        failed_at_s=event.failed_at_s + event.downtime_s,
+        band_s=recovery_band_s(usual_s, trigger_s=TRIGGER_S, longest_s=90.0),
+        hold_s=15.0,
+    )
+    assert event.failed_at_s + event.recovery_s == pytest.approx(seen_s, abs=2.0 * world.sample_s)
 
 
 def changing(world: World) -> None:
