@@ -18,11 +18,11 @@ from bench.__main__ import machine
 from models.errors import HeadroomError
 from pipelines.processes.owner import exit_on_signals
 
-from . import capacity, drills, lab, online, promises, report, rescales, sustain
+from . import capacity, drills, lab, learning, online, promises, report, rescales, sustain
 from .journal import Journal
 from .lab import Lengths
 
-PARTS = {part.NAME: part for part in (capacity, drills, online, sustain, rescales, promises)}
+PARTS = {part.NAME: part for part in (capacity, drills, online, sustain, rescales, promises, learning)}
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parents[1] / "real.json"
 PAGE = ROOT / "docs" / "measurements.md"

@@ -29,6 +29,7 @@ from profiling_jobs.experiments.probe import ProbeRun, Rules
 from .journal import Journal
 
 ENRICHMENT, SIX, WORD_COUNT, LIVE = "enrichment", "enrichment-six", "word-count", "enrichment-live"
+SALES = "sales"
 PARTITIONS = 12
 COUNTS = {WORD_COUNT: 4}  # a batch of many small tasks would be overhead more than counting
 SETTLED_LAG_S = 5.0  # judgement: behind by so little, a job that has recovered is ready for the next rate
@@ -97,6 +98,27 @@ profile_scale_outs = [1, 2, 4]
 profile_guess_rps = 900
 """
 """Named by itself, as `promises` runs it live under Headroom's own control."""
+SALES_TOML = f"""
+[job.NAME]
+script = "{Path(__file__).with_name("sales.py")}"
+args = ["{{brokers}}", "{{input_topic}}", "{{output_topic}}", "{{checkpoint}}"]
+inputs = {{orders = "NAME-orders"}}
+outputs = {{totals = "NAME-totals"}}
+trigger_s = 2.0
+max_offsets_per_trigger = 2000
+topic_partitions = 4
+state_partitions = 4
+event_time = "kafka-timestamp"
+longest_window_s = 10
+events = "generator:enrichment?count=300000"
+mode = "observe"
+recovery_target_s = 60
+scale_out = 2
+scale_out_max = 3
+evaluation_interval_s = 10
+{CONF}
+"""
+"""A job that is not ours: a user's script, of which Headroom knows what is written here."""
 Value = TypeVar("Value")
 Say = Callable[[str], None]
 
@@ -125,13 +147,14 @@ class Lengths:
     day_s: float = 1200.0
     """Of `promises`; eight failures."""
     live_rps: float = 500.0
-    """Its load while it is recorded, profiled and drilled."""
+    """Its load while it is recorded, profiled and drilled, and while `learning` makes it fail."""
+    sales_rps: float = 300.0
 
 
 def settings(kind: str = "local") -> Settings:
     """The jobs that are measured, as a user would write them down."""
     tables = {ENRICHMENT: ENRICHMENT_TOML, SIX: ENRICHMENT_TOML, WORD_COUNT: WORD_COUNT_TOML}
-    tables[LIVE] = LIVE_TOML + CONF
+    tables |= {LIVE: LIVE_TOML + CONF, SALES: SALES_TOML}
     jobs = [table.replace("NAME", name) for name, table in tables.items()]
     text = "".join((TOML.replace("KIND", kind), *jobs))
     return loading.parse(text, file="bench/real", environment={})

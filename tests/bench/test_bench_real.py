@@ -10,10 +10,10 @@ import pytest
 import samples
 from memory_registry import MemoryRegistry
 
-from bench.real import drills, dynamic_allocation, journal, promises, report
+from bench.real import drills, dynamic_allocation, journal, learning, outside, promises, report
 from bench.real.__main__ import PARTS, main, measure, write
 from bench.real.counting import Counted
-from bench.real.lab import LIVE, Lengths, settings
+from bench.real.lab import LIVE, SALES, Lengths, settings
 from models.errors import NotReady
 from models.ports import Injection, Status
 from models.quantities import Interval, Unknown
@@ -33,6 +33,8 @@ SHORT = Lengths(
     drill_shares=(0.3, 0.5),
     day_s=300.0,
 )
+ALONE = {promises.NAME, learning.NAME}
+"""Parts that have tests of their own."""
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def folder(tmp_path, no_latency):
 
 def run(folder, *names, **options):
     measure(
-        list(names) or [name for name in PARTS if name != promises.NAME],
+        list(names) or [name for name in PARTS if name not in ALONE],
         folder=folder / "world",
         lengths=SHORT,
         kind="simulated",
@@ -59,7 +61,7 @@ def value(part, name):
 
 def test_all_parts_and_what_they_tell(folder, capsys):
     parts = run(folder)
-    assert set(parts) == set(PARTS) - {promises.NAME}
+    assert set(parts) == set(PARTS) - ALONE
     assert value(parts["capacity"], "error of the predicted one") < 10.0
     assert value(parts["sustain"], "sizes that sustain 95 %") == 2
     assert value(parts["sustain"], "sizes that do not sustain 120 %") == 2
@@ -97,6 +99,64 @@ def test_promises_of_a_live_job_beside_the_largest_size(folder, monkeypatch):
     assert costs["static-max"] == pytest.approx(4 * SHORT.day_s)
     assert 0.98 < costs[promises.DYNAMIC] / costs["static-max"] < 1.0, "a killed executor is not there"
     assert {row[4:6] == ["–", promises.SIZED_BY_SPARK] for row in part["rows"][4:]} == {True}
+
+
+class HandOnTheTwin:
+    """Failures of the simulated cluster that its port `Failures` does not know of."""
+
+    def __init__(self, here):
+        self._cluster, self._undo = here.clock._cluster, []
+
+    def strike(self, job, kind):
+        with self._cluster.turn:
+            _, undo = self._cluster._cause(self._cluster.job(job), kind)
+            self._undo.append(undo)
+            self._cluster._act()
+            return self._cluster.now_s
+
+    def heal(self):
+        with self._cluster.turn:
+            while self._undo:
+                self._undo.pop()()
+
+
+class ReaderOfTheTwin:
+    def __init__(self, here, plan):
+        self._here, self._plan, self._cluster = here, plan, here.clock._cluster
+
+    @property
+    def _checkpoint(self):
+        return self._cluster.job(self._plan.name).checkpoint
+
+    def batches(self, after):
+        done = [one for one in self._checkpoint.commits if one.batch > after]
+        records = [sum(int(ends.sum()) for ends in one.after.values()) for one in done]
+        return [outside.Batch(one.batch, one.at_s, count) for one, count in zip(done, records, strict=True)]
+
+    def planned(self):
+        return self._checkpoint.batch + (self._cluster.job(self._plan.name).batch is not None)
+
+    def ended(self):
+        if self._here.broker.away:
+            return None
+        return sum(self._here.broker.ends(list(self._plan.inputs.values())).values())
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def hurt_from_outside(monkeypatch):
+    monkeypatch.setattr(outside, "possible", lambda here: True)
+    monkeypatch.setattr(outside, "Hand", HandOnTheTwin)
+    monkeypatch.setattr(outside, "Reader", ReaderOfTheTwin)
+
+
+def test_what_is_learnt_from_failures_that_nobody_has_announced(folder, hurt_from_outside):
+    part = run(folder, learning.NAME)[learning.NAME]
+    assert value(part, "situations") == len(learning.CELLS)
+    assert value(part, "failures of a stranger's job") == len(learning.STRANGERS)
+    assert {row[0] for row in part["rows"]} == {LIVE, SALES}
 
 
 @pytest.mark.fast
