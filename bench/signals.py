@@ -78,6 +78,9 @@ class Jobs:
     def read(self, name: str) -> tuple[ExecutorReading, ...]:
         return ()
 
+    def lost_at_s(self, name: str) -> dict[str, float]:
+        return {}
+
     def processors_per_slot(self) -> float:
         return 1.0
 

@@ -260,6 +260,9 @@ def driver_seen(status: Status) -> Literal["up", "silent", "gone"]:
     return "silent" if status.state == "running" else "gone"
 
 
+NOT_TOLD = Unknown("its driver has not said when it lost it")
+
+
 @dataclass(frozen=True)
 class ExecutorSample:
     """One executor since the sample before. One definition for every adapter."""
@@ -271,6 +274,8 @@ class ExecutorSample:
     busy: float | Unknown
     """0…1: task seconds over slot seconds."""
     records_rps: float | Unknown
+    lost_at_s: float | Unknown = NOT_TOLD
+    """Of a lost one: when its driver lost it."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,9 @@ class Executors(Protocol):
     """Where the counters of executors come from."""
 
     def read(self, name: str) -> tuple[ExecutorReading, ...]: ...
+    def lost_at_s(self, name: str) -> Mapping[str, float]:
+        """Executors of its newest run that its driver has lost, and when; as of the newest `read`."""
+
     def processors_per_slot(self) -> float: ...
     def page(self, name: str) -> tuple[str, str]:
         """Address of the page of its newest run's driver, and the run's name there."""
@@ -224,7 +227,12 @@ class JobMetrics:
         try:
             readings = self._executors.read(name)
             share = self._executors.processors_per_slot()
-            executors = meter.update(self._clock(), readings, processors_per_slot=share)
+            executors = meter.update(
+                self._clock(),
+                readings,
+                processors_per_slot=share,
+                lost_at_s=self._executors.lost_at_s(name),
+            )
         except (HeadroomError, OSError) as error:
             executors = Unknown(str(error))
         return _Slow(self._clock(), run_id, executors, driver)

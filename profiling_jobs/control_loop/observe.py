@@ -15,7 +15,8 @@ committed:
 
     rate of a worker  =  read rate  ·  Σ committed / Σ read
 
-`symptoms` finds signs of failures in the samples. A loss is placed in the middle of two readings:
+`symptoms` finds signs of failures in the samples. A loss is placed in the middle of two readings, or between
+them where the driver says:
 
     executor lost     one of a run's executors is not among those of the next reading of the same run
     driver lost       its process ended, or another run of the query took the place of the one before
@@ -37,7 +38,7 @@ from models.arguments import Array
 from models.control import Directives, Injected, Pause, Pin
 from models.errors import HeadroomError
 from models.observation import NOT_OBSERVED, DriverLoss, Observation, Symptoms
-from models.ports import Directive, ExecutorSample, Status
+from models.ports import NOT_TOLD, Directive, ExecutorSample, Status
 from models.quantities import Unknown
 
 from ..telemetry.timeline import Point, Timeline
@@ -403,7 +404,12 @@ def _executors_lost(points: tuple[Point, ...]) -> list[float]:
             continue
         now = frozenset(one.executor for one in sample.executors if one.state != "lost")
         if sample.run_id == run:
-            found += [(read_at_s + point.at_s) / 2.0] * len(alive - now)
+            told = {one.executor: one.lost_at_s for one in sample.executors}
+            for name in alive - now:
+                at_s = told.get(name, NOT_TOLD)
+                if isinstance(at_s, Unknown):
+                    at_s = (read_at_s + point.at_s) / 2.0
+                found.append(min(max(at_s, read_at_s), point.at_s))
         read_at_s = point.at_s if sample.executors != before else max(read_at_s, point.at_s - READ_S)
         before, run, alive = sample.executors, sample.run_id, now
     return found

@@ -55,6 +55,8 @@ class SparkPage:
         self.application_id = application_id
         self._ended: dict[str, tuple[float, int]] = {}
         self._next: int | None = None
+        self.lost_at_s: Mapping[str, float] = {}
+        """Executors that the driver has lost, as APPLICATION/NUMBER, and when; as of the newest reading."""
 
     def close(self) -> None:
         self._connection.close()
@@ -69,6 +71,12 @@ class SparkPage:
         work = dict(self._ended)
         for stage in active.values():
             self._add(work, stage)
+        executors = [one for one in self.get("/allexecutors") or () if one["id"] != "driver"]
+        self.lost_at_s = {
+            f"{self.application_id}/{one['id']}": _epoch_s(one["removeTime"])
+            for one in executors
+            if one.get("removeTime")
+        }
         return {
             str(one["id"]): Work(
                 slots=int(one["totalCores"]),
@@ -77,8 +85,8 @@ class SparkPage:
                 task_s=work.get(str(one["id"]), (0.0, 0))[0],
                 records=work.get(str(one["id"]), (0.0, 0))[1],
             )
-            for one in self.get("/executors") or ()
-            if one["id"] != "driver" and one["isActive"]
+            for one in executors
+            if one["isActive"]
         }
 
     def _since(self, active: Mapping[int, Any]) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,9 @@ class NoExecutors:
     def read(self, name: str) -> tuple[Any, ...]:
         return ()
 
+    def lost_at_s(self, name: str) -> dict[str, float]:
+        return {}
+
     def processors_per_slot(self) -> float:
         return 1.0
 

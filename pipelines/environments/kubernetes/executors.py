@@ -82,6 +82,11 @@ class KubernetesExecutors:
             }
         return tuple(readings.values())
 
+    def lost_at_s(self, name: str) -> Mapping[str, float]:
+        """Executors of its newest run that its driver has lost, and when; as of the newest `read`."""
+        page = self._pages.get(name)
+        return {} if page is None else page.lost_at_s
+
     def processors_per_slot(self) -> float:
         """A slot is given the processor that its pod asks for."""
         return 1.0

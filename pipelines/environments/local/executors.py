@@ -56,6 +56,11 @@ class LocalExecutors:
             if one.process in used_s and not self._given_up(one, work)
         )
 
+    def lost_at_s(self, name: str) -> Mapping[str, float]:
+        """Executors of its newest run that its driver has lost, and when; as of the newest `read`."""
+        page = self._pages.get(name)
+        return {} if page is None else page.lost_at_s
+
     def processors_per_slot(self) -> float:
         """How much of a processor a slot has when all executors of ours are busy; 1 at most."""
         _, _, all_executors = self._pass()

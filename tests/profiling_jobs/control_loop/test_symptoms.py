@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,23 @@ def test_an_executor_that_is_replaced_at_once_was_lost() -> None:
     found = shown(seen(1.0, "1", "2"), seen(5.0, "1", "2"), seen(9.0, "1", "3"), seen(13.0, "1", "3"))
     assert found.executors_lost_at_s == (7.0,)
     assert found.drivers_lost == ()
+
+
+def gone(name: str, lost_at_s: float) -> ExecutorSample:
+    unknown = Unknown("the executor is lost")
+    return ExecutorSample(name, "lost", unknown, unknown, unknown, lost_at_s=lost_at_s)
+
+
+@pytest.mark.parametrize(("said_s", "lost_at_s"), [(5.25, 5.25), (2.0, 5.0), (60.0, 9.0)])
+def test_a_loss_is_where_its_driver_says_that_it_was_if_that_was_between_the_readings(
+    said_s: float, lost_at_s: float
+) -> None:
+    """Its clock may be another's."""
+    after = seen(9.0, "1", "3")
+    assert not isinstance(after.executors, Unknown)
+    after = replace(after, executors=(*after.executors, gone("2", said_s)))
+    found = shown(seen(1.0, "1", "2"), seen(5.0, "1", "2"), after)
+    assert found.executors_lost_at_s == (lost_at_s,)
 
 
 def test_another_run_has_other_executors_and_has_lost_its_driver_only() -> None:

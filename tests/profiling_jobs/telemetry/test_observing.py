@@ -306,6 +306,9 @@ def test_a_lost_executor_has_no_load_and_one_that_is_back_is_not_lost() -> None:
     (lost,) = meter.update(105.0, [])
     assert lost.state == "lost"
     assert isinstance(lost.cpu, Unknown)
+    assert isinstance(lost.lost_at_s, Unknown)
+    (lost,) = meter.update(107.0, [], lost_at_s={"app-1/0": 101.5, "app-1/7": 90.0})
+    assert lost.lost_at_s == 101.5
     assert [one.state for one in meter.update(110.0, [ONE])] == ["running"]
 
 

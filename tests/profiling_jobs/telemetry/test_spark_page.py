@@ -49,6 +49,7 @@ class Driver:
             "totalCores": 1,
             "completedTasks": 3,
             "addTime": "2026-11-18T11:51:34.250GMT",
+            **({} if active else {"removeTime": "2026-11-18T11:53:34.500GMT"}),
         }
 
     def put(self, *stages: dict[str, Any]) -> None:
@@ -57,7 +58,7 @@ class Driver:
     def answer(self, path: str) -> Any:
         self.requests += 1
         path = path.removeprefix("/api/v1/applications/app-1")
-        if path == "/executors":
+        if path == "/allexecutors":
             return self.executors
         if path.startswith("/stages?status="):
             wanted = path.partition("=")[2].partition("&")[0].upper()
@@ -145,6 +146,7 @@ def test_stages_that_spark_never_ran_are_stepped_over(driver: Driver, page: Spar
 def test_the_driver_and_lost_executors_are_left_out(driver: Driver, page: SparkPage) -> None:
     driver.executors.append(Driver.executor("1", active=False))
     assert list(page.read()) == ["0"]
+    assert page.lost_at_s == {"app-1/1": 1795002814.5}
 
 
 def test_more_stages_than_can_be_read_is_said(
