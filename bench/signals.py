@@ -19,6 +19,7 @@ import numpy as np
 
 from bench import Figure
 from models.errors import Misconfigured
+from models.observation import ExecutorLoss
 from models.ports import Function, Plan, Sample, Status
 from models.quantities import Unknown
 from pipelines.environments.metrics import JobMetrics
@@ -78,7 +79,7 @@ class Jobs:
     def read(self, name: str) -> tuple[ExecutorReading, ...]:
         return ()
 
-    def lost_at_s(self, name: str) -> dict[str, float]:
+    def losses(self, name: str) -> dict[str, ExecutorLoss]:
         return {}
 
     def processors_per_slot(self) -> float:

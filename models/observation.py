@@ -28,6 +28,16 @@ class OperatorRates:
 
 
 @dataclass(frozen=True)
+class ExecutorLoss:
+    """An executor that was lost while its query went on."""
+
+    at_s: float
+    """When its driver gave it up."""
+    silent_s: float | Unknown = NOT_OBSERVED
+    """How long it had not answered before, as its driver says; 0 where its connection broke."""
+
+
+@dataclass(frozen=True)
 class DriverLoss:
     """A driver that died, or that was ended after a silence."""
 
@@ -45,8 +55,7 @@ class Symptoms:
 
     watched_since_s: float
     """Since when it was read without a pause of ours; the brokers' silence is none."""
-    executors_lost_at_s: tuple[float, ...] = ()
-    """One for each executor that was lost while its query went on."""
+    executors_lost: tuple[ExecutorLoss, ...] = ()
     drivers_lost: tuple[DriverLoss, ...] = ()
     brokers_silent_s: tuple[tuple[float, float], ...] = ()
     """Begin and end of each silence that is over."""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
+from .observation import ExecutorLoss
 from .quantities import Measurement, Misuse, RecoveryEvent, Unknown, number, whole
 
 # ---------------------------------------------------------------- deployments
@@ -260,7 +261,7 @@ def driver_seen(status: Status) -> Literal["up", "silent", "gone"]:
     return "silent" if status.state == "running" else "gone"
 
 
-NOT_TOLD = Unknown("its driver has not said when it lost it")
+NOT_TOLD = Unknown("its driver has not said that it is lost")
 
 
 @dataclass(frozen=True)
@@ -274,8 +275,8 @@ class ExecutorSample:
     busy: float | Unknown
     """0…1: task seconds over slot seconds."""
     records_rps: float | Unknown
-    lost_at_s: float | Unknown = NOT_TOLD
-    """Of a lost one: when its driver lost it."""
+    loss: ExecutorLoss | Unknown = NOT_TOLD
+    """Of a lost one, as its driver says."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 The samples between two ticks show most failures, with their time (`Symptoms`): an executor that was lost, a
 driver that died or fell silent first, brokers that did not answer while nothing was committed. An executor
-whose loss comes long after the last commit was frozen before: Spark had to wait for its time-out. Otherwise a
-tick shows them: another run id or a driver that is gone (driver_kill), fewer executors alive than before
-(executor_kill), or a gap between commits beyond its bound while there is work (driver_freeze when the driver
-no longer says how many executors it has, executor_freeze otherwise). A failure that we injected keeps its own
-name. A size that changes without us is a rescale: live_out or live_in, restart_out or restart_in with a new
-run id. For an attached job a change of `executors` is no event: it was declared at some later time.
+that was silent before its loss was frozen: Spark had to wait for its time-out. Where no driver says so, that
+is one whose loss comes long after the last commit. Otherwise a tick shows them: another run id or a driver
+that is gone (driver_kill), fewer executors alive than before (executor_kill), or a gap between commits beyond
+its bound while there is work (driver_freeze when the driver no longer says how many executors it has,
+executor_freeze otherwise). A failure that we injected keeps its own name. A size that changes without us is a
+rescale: live_out or live_in, restart_out or restart_in with a new run id. For an attached job a change of
+`executors` is no event: it was declared at some later time.
 
     bound of the gap = longest_commit_gap_s + the seconds of work that waited when the last batch began
 
@@ -33,7 +34,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from ..observation import Symptoms
+from ..observation import ExecutorLoss, Symptoms
 from ..quantities import (
     EVENT_KINDS,
     RESCALE_KINDS,
@@ -76,13 +77,13 @@ def notice_failure(state: State, seen: Seen) -> State:
     if at_s <= started_at_s:
         return state
     if incident is None:
-        state = begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=seen.previous.lag_s)
+        state = begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=_lag_before_s(state, at_s))
         return _with_spoilt(state, failure.spoilt)
     if incident.failed_at_s == at_s and incident.kind == kind:
         return state
     spoilt = f"{why} while it was still recovering from {incident.kind}"
     if incident.kind in RESCALE_KINDS and kind not in RESCALE_KINDS:
-        state = begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=seen.previous.lag_s)
+        state = begin(state, seen, kind=kind, at_s=at_s, why=why, lag_before_s=_lag_before_s(state, at_s))
     return _with_spoilt(state, spoilt)
 
 
@@ -175,21 +176,31 @@ def _by_symptoms(state: State, seen: Seen, shown: Symptoms) -> tuple[State, list
                 state = replace(state, recovering=incident)
             continue
         found.append(Failure(kind, f"the driver of run {loss.run_id} was lost", loss.at_s))
-    lost_at_s = sorted(shown.executors_lost_at_s)
+    lost = sorted(shown.executors_lost, key=lambda loss: loss.at_s)
     if change is not None:
         ours = max(0, change.before - change.to - change.lost)
-        state = replace(state, change=replace(change, lost=change.lost + len(lost_at_s)))
-        lost_at_s = lost_at_s[ours:]
-    if lost_at_s and not _ends_in_a_loss(incident):
-        stood_s = lost_at_s[0] - _newest_commit_s(seen, until_s=lost_at_s[0])
-        bound_s = settings.trigger_s + FROZEN_S + _batch_work_s(state, lost_at_s[0] - stood_s)
-        why = f"{executors(len(lost_at_s), 'were')} lost"
-        if not seen.idle and bound_s < stood_s < math.inf:
-            why = f"{why} after {stood_s:.0f} s without a commit"
-            found.append(Failure("executor_freeze", why, lost_at_s[0] - stood_s + settings.trigger_s / 2.0))
-        else:
-            found.append(Failure("executor_kill", why, lost_at_s[0]))
+        state = replace(state, change=replace(change, lost=change.lost + len(lost)))
+        lost = lost[ours:]
+    if lost and not _ends_in_a_loss(incident):
+        found.append(_of_executors(state, seen, lost))
     return state, found
+
+
+def _of_executors(state: State, seen: Seen, lost: list[ExecutorLoss]) -> Failure:
+    """The failure that these losses show. A frozen executor stops within the batch after the last commit."""
+    first, why = lost[0], f"{executors(len(lost), 'were')} lost"
+    commit_at_s = _newest_commit_s(seen, until_s=first.at_s)
+    if not isinstance(first.silent_s, Unknown):
+        if first.silent_s < FROZEN_S:
+            return Failure("executor_kill", why, first.at_s)
+        why = f"{why} after a silence of {first.silent_s:.0f} s"
+        return Failure("executor_freeze", why, max(first.at_s - first.silent_s, commit_at_s))
+    stood_s = first.at_s - commit_at_s
+    bound_s = state.settings.trigger_s + FROZEN_S + _batch_work_s(state, commit_at_s)
+    if seen.idle or not bound_s < stood_s < math.inf:
+        return Failure("executor_kill", why, first.at_s)
+    why = f"{why} after {stood_s:.0f} s without a commit"
+    return Failure("executor_freeze", why, commit_at_s + state.settings.trigger_s / 2.0)
 
 
 def _newest_commit_s(seen: Seen, *, until_s: float) -> float:
@@ -258,14 +269,22 @@ def _commit_gap(state: State, seen: Seen) -> Failure | None:
 
 
 def _batch_work_s(state: State, commit_at_s: float) -> float:
-    """Seconds of work that waited at the first tick after this commit."""
+    """Seconds of work in the batch after this commit: what waited at the next tick, and had come by then."""
     waiting = next((s for s in state.history if s.at_s >= commit_at_s), None)
     if waiting is None or isinstance(waiting.lag_records, Unknown):
         return 0.0
-    capacity = capacity_mid(state.settings, waiting.scale_out)
+    later_s = max(0.0, waiting.at_s - commit_at_s - state.settings.trigger_s)
+    capacity, arrival_rps = capacity_mid(state.settings, waiting.scale_out), waiting.arrival_rps
     if not isinstance(capacity, Unknown) and capacity > 0.0:
-        return waiting.lag_records / capacity
-    return 0.0 if isinstance(waiting.lag_s, Unknown) else waiting.lag_s
+        later = 0.0 if isinstance(arrival_rps, Unknown) else later_s * arrival_rps
+        return max(0.0, waiting.lag_records - later) / capacity
+    return 0.0 if isinstance(waiting.lag_s, Unknown) else max(0.0, waiting.lag_s - later_s)
+
+
+def _lag_before_s(state: State, at_s: float) -> float | Unknown:
+    """At the newest tick that was not after this moment, or else at the oldest that is known."""
+    before = [sample for sample in state.history if sample.at_s <= at_s]
+    return before[-1].lag_s if before else state.history[0].lag_s
 
 
 KEPT_TRACE = 1200  # readings: twenty minutes of one a second, longer than a recovery is waited for by default

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..observation import ExecutorLoss
 from ..ports import Plan
 from .batches import Batch, Behaviour, Checkpoint, Executor, Platform, position, share_out
 from .topics import Topics, Whole
@@ -45,6 +46,8 @@ class Job:
         self._next_start_s = 0.0
         self._started = 0
         self._reload_s = 0.0
+        self.losses: dict[str, ExecutorLoss] = {}
+        """Executors that were lost -> as its driver says."""
 
     # -------------------------------------------------------- what others see
 
@@ -199,6 +202,8 @@ class Job:
 
     def _lose(self, executor: Executor, at_s: float) -> None:
         self.executors.remove(executor)
+        silent_s = 0.0 if executor.frozen_s is None else at_s - executor.frozen_s
+        self.losses[executor.id] = ExecutorLoss(at_s, silent_s)
         if self.batch is not None:
             self.batch.lose(executor, at_s=at_s)
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from ..arguments import Array
-from ..ports import Commit, ExecutorSample, Offsets, Sample
+from ..ports import NOT_TOLD, Commit, ExecutorSample, Offsets, Sample
 from ..quantities import Unknown
 from .batches import Commit as Done
 from .batches import Executor
@@ -111,7 +111,14 @@ class SimulatedMetrics:
             return Unknown(job.reason or f"the driver of {name} does not answer")
         gone = Unknown("the executor is lost")
         found = [_sample(executor, before.get(executor.id), now) for executor in alive]
-        return (*found, *(ExecutorSample(executor, "lost", gone, gone, gone) for executor in lost))
+        told = (job.losses.get(executor, NOT_TOLD) for executor in lost)
+        return (
+            *found,
+            *(
+                ExecutorSample(one, "lost", gone, gone, gone, loss=loss)
+                for one, loss in zip(lost, told, strict=True)
+            ),
+        )
 
 
 def _sample(executor: Executor, before: _Counters | None, now: float) -> ExecutorSample:

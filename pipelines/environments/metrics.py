@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from models.errors import HeadroomError, NotReady
+from models.observation import ExecutorLoss
 from models.ports import (
     NOT_ASKED,
     Broker,
@@ -44,8 +45,8 @@ class Executors(Protocol):
     """Where the counters of executors come from."""
 
     def read(self, name: str) -> tuple[ExecutorReading, ...]: ...
-    def lost_at_s(self, name: str) -> Mapping[str, float]:
-        """Executors of its newest run that its driver has lost, and when; as of the newest `read`."""
+    def losses(self, name: str) -> Mapping[str, ExecutorLoss]:
+        """Executors of its newest run that its driver has lost; as of the newest `read`."""
 
     def processors_per_slot(self) -> float: ...
     def page(self, name: str) -> tuple[str, str]:
@@ -231,7 +232,7 @@ class JobMetrics:
                 self._clock(),
                 readings,
                 processors_per_slot=share,
-                lost_at_s=self._executors.lost_at_s(name),
+                losses=self._executors.losses(name),
             )
         except (HeadroomError, OSError) as error:
             executors = Unknown(str(error))

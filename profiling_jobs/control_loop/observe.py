@@ -37,7 +37,7 @@ import numpy as np
 from models.arguments import Array
 from models.control import Directives, Injected, Pause, Pin
 from models.errors import HeadroomError
-from models.observation import NOT_OBSERVED, DriverLoss, Observation, Symptoms
+from models.observation import NOT_OBSERVED, DriverLoss, ExecutorLoss, Observation, Symptoms
 from models.ports import NOT_TOLD, Directive, ExecutorSample, Status
 from models.quantities import Unknown
 
@@ -386,7 +386,7 @@ def symptoms(timeline: Timeline, *, since_s: float) -> Symptoms | Unknown:
     ]
     return Symptoms(
         watched_since_s=max(points[0].at_s, *paused) if paused else points[0].at_s,
-        executors_lost_at_s=tuple(at_s for at_s in _executors_lost(points) if at_s > since_s),
+        executors_lost=tuple(loss for loss in _executors_lost(points) if loss.at_s > since_s),
         drivers_lost=tuple(
             loss for loss, shown_at_s in _drivers_lost(points, timeline) if shown_at_s > since_s
         ),
@@ -394,8 +394,8 @@ def symptoms(timeline: Timeline, *, since_s: float) -> Symptoms | Unknown:
     )
 
 
-def _executors_lost(points: tuple[Point, ...]) -> list[float]:
-    found: list[float] = []
+def _executors_lost(points: tuple[Point, ...]) -> list[ExecutorLoss]:
+    found: list[ExecutorLoss] = []
     read_at_s, run, alive = points[0].at_s, points[0].sample.run_id, frozenset[str]()
     before = points[0].sample.executors
     for point in points:
@@ -404,12 +404,12 @@ def _executors_lost(points: tuple[Point, ...]) -> list[float]:
             continue
         now = frozenset(one.executor for one in sample.executors if one.state != "lost")
         if sample.run_id == run:
-            told = {one.executor: one.lost_at_s for one in sample.executors}
-            for name in alive - now:
-                at_s = told.get(name, NOT_TOLD)
-                if isinstance(at_s, Unknown):
-                    at_s = (read_at_s + point.at_s) / 2.0
-                found.append(min(max(at_s, read_at_s), point.at_s))
+            told = {one.executor: one.loss for one in sample.executors}
+            for name in sorted(alive - now):
+                loss = told.get(name, NOT_TOLD)
+                if isinstance(loss, Unknown):
+                    loss = ExecutorLoss((read_at_s + point.at_s) / 2.0)
+                found.append(replace(loss, at_s=min(max(loss.at_s, read_at_s), point.at_s)))
         read_at_s = point.at_s if sample.executors != before else max(read_at_s, point.at_s - READ_S)
         before, run, alive = sample.executors, sample.run_id, now
     return found

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from models.observation import ExecutorLoss
 from models.ports import NOT_TOLD, ExecutorSample
 from models.quantities import Unknown
 
 WARM_UP_S = 10.0  # measured: the first 10 s after growing, 575 instead of 1 420 records/s
 SHORTEST_S = 0.5  # judgement: CPU time is counted in hundredths of a second
 LOST_SHOWN_S = 60.0  # judgement: the evaluation interval, so that every tick sees a loss
-NONE_LOST: Mapping[str, float] = {}
+NONE_LOST: Mapping[str, ExecutorLoss] = {}
 ONCE = Unknown("the executor was read once: wait for the next reading")
 
 
@@ -63,11 +64,11 @@ class ExecutorMeter:
         readings: Sequence[ExecutorReading],
         *,
         processors_per_slot: float = 1.0,
-        lost_at_s: Mapping[str, float] = NONE_LOST,
+        losses: Mapping[str, ExecutorLoss] = NONE_LOST,
     ) -> tuple[ExecutorSample, ...]:
         """The samples since the readings before; of a first reading only the state is known.
 
-        After a clock that was set back the readings are first ones again. `lost_at_s`: as its driver says.
+        After a clock that was set back the readings are first ones again. `losses`: as the driver says.
         """
         if self._before and abs(at_s - self._before_s) < SHORTEST_S:
             return self._samples
@@ -77,7 +78,7 @@ class ExecutorMeter:
         found = [_sample(at_s, one, self._before.get(one.executor), processors_per_slot) for one in readings]
         gone = Unknown("the executor is lost")
         found += [
-            ExecutorSample(name, "lost", gone, gone, gone, lost_at_s=lost_at_s.get(name, NOT_TOLD))
+            ExecutorSample(name, "lost", gone, gone, gone, loss=losses.get(name, NOT_TOLD))
             for name in self._lost
         ]
         self._before, self._before_s, self._samples = now, at_s, tuple(found)

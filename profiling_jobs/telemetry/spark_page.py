@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,12 +22,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from models.errors import NotReady
+from models.observation import ExecutorLoss
 from models.planning import bounded_inverse_ds2
 from models.quantities import Unknown
 
 ANSWER_S = 3.0  # judgement: 5–30 ms on an idle machine
 MOST_STAGES = 500  # judgement: 3 ms each; a job of the smallest batches (50 ms) ends so many in 25 s
 GONE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
+TIMED_OUT = re.compile(r"heartbeat timed out after (\d+) ms")
+NO_REASON = Unknown("Spark says no reason")
 RUNNING = "details=true&taskStatus=RUNNING"
 
 
@@ -55,8 +59,8 @@ class SparkPage:
         self.application_id = application_id
         self._ended: dict[str, tuple[float, int]] = {}
         self._next: int | None = None
-        self.lost_at_s: Mapping[str, float] = {}
-        """Executors that the driver has lost, as APPLICATION/NUMBER, and when; as of the newest reading."""
+        self.losses: Mapping[str, ExecutorLoss] = {}
+        """Executors that the driver has lost, as APPLICATION/NUMBER; as of the newest reading."""
 
     def close(self) -> None:
         self._connection.close()
@@ -72,10 +76,8 @@ class SparkPage:
         for stage in active.values():
             self._add(work, stage)
         executors = [one for one in self.get("/allexecutors") or () if one["id"] != "driver"]
-        self.lost_at_s = {
-            f"{self.application_id}/{one['id']}": _epoch_s(one["removeTime"])
-            for one in executors
-            if one.get("removeTime")
+        self.losses = {
+            f"{self.application_id}/{one['id']}": _loss(one) for one in executors if one.get("removeTime")
         }
         return {
             str(one["id"]): Work(
@@ -140,6 +142,13 @@ class SparkPage:
         self._connection.request("GET", self._path + path)
         answer = self._connection.getresponse()
         return answer, answer.read()
+
+
+def _loss(executor: Mapping[str, Any]) -> ExecutorLoss:
+    reason = str(executor.get("removeReason", ""))
+    silent = TIMED_OUT.search(reason)
+    silent_s = int(silent[1]) / 1000.0 if silent else 0.0
+    return ExecutorLoss(_epoch_s(executor["removeTime"]), silent_s if reason else NO_REASON)
 
 
 def _epoch_s(text: str) -> float:

@@ -23,7 +23,7 @@ class NoExecutors:
     def read(self, name: str) -> tuple[Any, ...]:
         return ()
 
-    def lost_at_s(self, name: str) -> dict[str, float]:
+    def losses(self, name: str) -> dict[str, Any]:
         return {}
 
     def processors_per_slot(self) -> float:

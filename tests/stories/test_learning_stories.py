@@ -15,6 +15,7 @@ from stand_ins import Answer
 
 from models.quantities import RecoveryEvent, Unknown
 from models.recovery import recovered_at, recovery_band_s
+from profiling_jobs.control_loop.evaluation import Evaluation
 from tests.stories.test_loop_stories import TRIGGER_S, World
 
 KINDS = ("executor_kill", "executor_freeze", "driver_kill", "driver_freeze", "broker_restart")
@@ -53,6 +54,12 @@ def learnt(world: World) -> list[RecoveryEvent]:
     return [event for event, _ in world.store.events("orders")]
 
 
+def back_at_s(world: World, event: RecoveryEvent) -> float:
+    """The first commit after this failure."""
+    commits = world.cluster.job("orders").checkpoint.commits
+    return next(commit.at_s for commit in commits if commit.at_s > event.failed_at_s)
+
+
 def reasons(story: Any) -> list[str]:
     """Why nothing was learnt from the recoveries of this story."""
     return [
@@ -70,12 +77,46 @@ def test_a_failure_of_a_steady_job_is_learnt_under_its_own_name(kind: str) -> No
     assert event.kind == kind
     assert event.scale_out == 4
     assert event.failed_at_s == pytest.approx(failed_at_s, abs=6.0)
-    back_at_s = next(
-        c.at_s for c in world.cluster.job("orders").checkpoint.commits if c.at_s > event.failed_at_s
-    )
-    assert event.failed_at_s + event.downtime_s == pytest.approx(back_at_s, abs=0.1)
+    assert event.failed_at_s + event.downtime_s == pytest.approx(back_at_s(world, event), abs=0.1)
     assert 1.0 < event.downtime_s < TAUGHT[kind]
     assert reasons(story) == []
+
+
+def ticks(world: World, *, seconds: float, every_s: float = 10.0) -> list[Evaluation]:
+    """Evaluations that follow each other more closely than a failure lasts."""
+    found = []
+    until_s = world.at_s + seconds
+    while world.at_s < until_s:
+        world.pass_time((world.at_s // every_s + 1.0) * every_s)
+        found.append(world.daemon.tick())
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_that_lasts_for_several_evaluations_is_learnt_as_well(kind: str) -> None:
+    world = watched(interval_s=10.0)
+    ticks(world, seconds=300.0)
+    failed_at_s = strike(world, kind, after_s=3.0)
+    after = ticks(world, seconds=180.0)
+    assert [line for e in after for line in e.trouble if line.startswith("nothing was learnt")] == []
+    (event,) = learnt(world)
+    assert event.kind == kind
+    assert event.failed_at_s == pytest.approx(failed_at_s, abs=6.0)
+    assert event.failed_at_s + event.downtime_s == pytest.approx(back_at_s(world, event), abs=0.1)
+
+
+@pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze"])
+def test_without_a_word_of_the_driver_a_frozen_executor_is_known_by_its_batch(kind: str) -> None:
+    class Mute(dict[str, Any]):
+        def __setitem__(self, executor: str, loss: Any) -> None:
+            """Nothing is said of it."""
+
+    world = watched()
+    world.cluster.job("orders").losses = Mute()
+    world.run(minutes=5)
+    strike(world, kind)
+    world.run(minutes=6)
+    assert [event.kind for event in learnt(world)] == [kind]
 
 
 def watching_the_lag(world: World) -> list[tuple[float, float]]:

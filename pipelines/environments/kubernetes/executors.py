@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from models.errors import HeadroomError
+from models.observation import ExecutorLoss
 from models.quantities import Unknown
 from profiling_jobs.telemetry.observing import ExecutorReading
 from profiling_jobs.telemetry.spark_page import SparkPage, Work
@@ -82,10 +83,10 @@ class KubernetesExecutors:
             }
         return tuple(readings.values())
 
-    def lost_at_s(self, name: str) -> Mapping[str, float]:
-        """Executors of its newest run that its driver has lost, and when; as of the newest `read`."""
+    def losses(self, name: str) -> Mapping[str, ExecutorLoss]:
+        """Executors of its newest run that its driver has lost; as of the newest `read`."""
         page = self._pages.get(name)
-        return {} if page is None else page.lost_at_s
+        return {} if page is None else page.losses
 
     def processors_per_slot(self) -> float:
         """A slot is given the processor that its pod asks for."""

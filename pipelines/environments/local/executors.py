@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from models.errors import NotReady
+from models.observation import ExecutorLoss
 from models.quantities import Unknown
 from profiling_jobs.telemetry.observing import ExecutorReading
 from profiling_jobs.telemetry.spark_page import SparkPage, Work
@@ -56,10 +57,10 @@ class LocalExecutors:
             if one.process in used_s and not self._given_up(one, work)
         )
 
-    def lost_at_s(self, name: str) -> Mapping[str, float]:
-        """Executors of its newest run that its driver has lost, and when; as of the newest `read`."""
+    def losses(self, name: str) -> Mapping[str, ExecutorLoss]:
+        """Executors of its newest run that its driver has lost; as of the newest `read`."""
         page = self._pages.get(name)
-        return {} if page is None else page.lost_at_s
+        return {} if page is None else page.losses
 
     def processors_per_slot(self) -> float:
         """How much of a processor a slot has when all executors of ours are busy; 1 at most."""

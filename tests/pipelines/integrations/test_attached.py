@@ -86,7 +86,7 @@ class Nothing:
     def __getattr__(self, name):
         def ask(*arguments, **named):
             self.asked.append((name, *arguments))
-            return {"read": (), "names": (), "lost_at_s": {}}.get(name, 1.0)
+            return {"read": (), "names": (), "losses": {}}.get(name, 1.0)
 
         return ask
 
@@ -246,7 +246,7 @@ def test_hands_off(watched):
     ):
         with pytest.raises(Unsafe, match=r"^job\.orders\.attach = true: it is run elsewhere"):
             attempt()
-    looks = ("read", "lost_at_s", "processors_per_slot")
+    looks = ("read", "losses", "processors_per_slot")
     assert [ask for ask in watched.ours.asked if ask[0] not in looks] == []
 
 

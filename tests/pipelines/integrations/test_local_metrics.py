@@ -62,7 +62,7 @@ class Jobs:
         at_s = self.clock_s
         return (ExecutorReading("a/0", 0.0, 1, at_s, self.cpu_s, at_s, 2 * self.cpu_s, 5, 0.0),)
 
-    def lost_at_s(self, name):
+    def losses(self, name):
         return {}
 
     def processors_per_slot(self):

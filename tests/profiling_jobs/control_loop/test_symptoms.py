@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from samples import offsets, sample
 
-from models.observation import DriverLoss, Symptoms
+from models.observation import DriverLoss, ExecutorLoss, Symptoms
 from models.ports import ExecutorSample, Sample
 from models.quantities import Unknown
 from profiling_jobs.control_loop.observe import symptoms
@@ -40,13 +40,13 @@ def test_a_quiet_minute_shows_nothing() -> None:
 
 def test_an_executor_that_is_replaced_at_once_was_lost() -> None:
     found = shown(seen(1.0, "1", "2"), seen(5.0, "1", "2"), seen(9.0, "1", "3"), seen(13.0, "1", "3"))
-    assert found.executors_lost_at_s == (7.0,)
+    assert [loss.at_s for loss in found.executors_lost] == [7.0]
     assert found.drivers_lost == ()
 
 
 def gone(name: str, lost_at_s: float) -> ExecutorSample:
     unknown = Unknown("the executor is lost")
-    return ExecutorSample(name, "lost", unknown, unknown, unknown, lost_at_s=lost_at_s)
+    return ExecutorSample(name, "lost", unknown, unknown, unknown, loss=ExecutorLoss(lost_at_s, 0.0))
 
 
 @pytest.mark.parametrize(("said_s", "lost_at_s"), [(5.25, 5.25), (2.0, 5.0), (60.0, 9.0)])
@@ -58,13 +58,13 @@ def test_a_loss_is_where_its_driver_says_that_it_was_if_that_was_between_the_rea
     assert not isinstance(after.executors, Unknown)
     after = replace(after, executors=(*after.executors, gone("2", said_s)))
     found = shown(seen(1.0, "1", "2"), seen(5.0, "1", "2"), after)
-    assert found.executors_lost_at_s == (lost_at_s,)
+    assert found.executors_lost == (ExecutorLoss(lost_at_s, 0.0),)
 
 
 def test_another_run_has_other_executors_and_has_lost_its_driver_only() -> None:
     away: dict[str, Any] = {"run": Unknown("dead"), "driver": "gone"}
     found = shown(seen(1.0, "1"), seen(5.0, "1"), seen(9.0, **away), seen(13.0, "7", run="b"))
-    assert found.executors_lost_at_s == ()
+    assert found.executors_lost == ()
     assert found.drivers_lost == (DriverLoss(7.0, "a", 0.0),)
 
 

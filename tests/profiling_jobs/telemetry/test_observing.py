@@ -12,6 +12,7 @@ import samples
 from samples import offsets
 
 from models.errors import HeadroomError, NotReady
+from models.observation import ExecutorLoss
 from models.ports import Commit, ExecutorSample, Offsets, Sample, Status
 from models.quantities import Unknown
 from profiling_jobs.control_loop.observe import limit, observation
@@ -306,9 +307,10 @@ def test_a_lost_executor_has_no_load_and_one_that_is_back_is_not_lost() -> None:
     (lost,) = meter.update(105.0, [])
     assert lost.state == "lost"
     assert isinstance(lost.cpu, Unknown)
-    assert isinstance(lost.lost_at_s, Unknown)
-    (lost,) = meter.update(107.0, [], lost_at_s={"app-1/0": 101.5, "app-1/7": 90.0})
-    assert lost.lost_at_s == 101.5
+    assert isinstance(lost.loss, Unknown)
+    told = ExecutorLoss(101.5, 0.0)
+    (lost,) = meter.update(107.0, [], losses={"app-1/0": told, "app-1/7": ExecutorLoss(90.0, 20.0)})
+    assert lost.loss == told
     assert [one.state for one in meter.update(110.0, [ONE])] == ["running"]
 
 

@@ -144,9 +144,21 @@ def test_stages_that_spark_never_ran_are_stepped_over(driver: Driver, page: Spar
 
 
 def test_the_driver_and_lost_executors_are_left_out(driver: Driver, page: SparkPage) -> None:
-    driver.executors.append(Driver.executor("1", active=False))
+    reasons = {
+        "1": "Command exited with code 137",
+        "2": "Executor heartbeat timed out after 21334 ms",
+        "3": "",
+    }
+    for number, reason in reasons.items():
+        driver.executors.append(Driver.executor(number, active=False) | {"removeReason": reason})
     assert list(page.read()) == ["0"]
-    assert page.lost_at_s == {"app-1/1": 1795002814.5}
+    said = {name: (loss.at_s, loss.silent_s) for name, loss in page.losses.items()}
+    lost_at_s = 1795002814.5
+    assert said == {
+        "app-1/1": (lost_at_s, 0.0),
+        "app-1/2": (lost_at_s, 21.334),
+        "app-1/3": (lost_at_s, spark_page.NO_REASON),
+    }
 
 
 def test_more_stages_than_can_be_read_is_said(
