@@ -44,6 +44,7 @@ CALM_TICKS = 3
 LEAST_S = 25.0  # judgement: until then a frozen process has not been missed
 UNNOTICED_S = 60.0  # judgement: what has not shown by then will not
 LONGEST_S = 240.0
+LATER_S = 60.0
 LAUNCH_S, CASE_S = 75.0, 95.0  # judgement, from drills: settling, the failure, and the hold of its recovery
 
 
@@ -163,13 +164,15 @@ class _Subject:
         store.direct(Directive(self.name, "pin", who=NAME, why="sizes stay", since_s=now_s, value=size))
 
     def restart_server(self) -> None:
-        """Right after an evaluation, so that some seconds are left before the next."""
-        known = len(self.ticks)
-        while len(self.ticks) == known:
-            self.step()
+        """It has sampled the job for some seconds, and its first evaluation comes some seconds later."""
+        clock, every_s = self._here.clock, self._job.evaluation_interval_s
         self._meanwhile(self.server.close)
         self.server = self._started()
-        self.wait(2.0)
+        clock.sleep(2.0)
+        left_s = every_s - self._now_s % every_s
+        if left_s < 0.7 * every_s:
+            clock.sleep(left_s + 0.5)
+        self._interval = math.floor(self._now_s / every_s)
 
     def order_change(self) -> None:
         """One executor more, until that is being carried out."""
@@ -212,6 +215,7 @@ class _Subject:
         try:
             failed_at_s = self.hand.strike(self.name, case.kind)
             self._follow(failed_at_s)
+            seen = self._watch_on(failed_at_s, calm_since_s)
         finally:
             self.hand.heal()
         learnt = [
@@ -230,7 +234,7 @@ class _Subject:
             "teaches": case.teaches,
             "learnt": learnt,
             "why": [line for line in lines if line.startswith("nothing was learnt")],
-            "seen": self._seen(failed_at_s, calm_since_s),
+            "seen": None if seen is None else {"downtime_s": seen.downtime_s, "recovery_s": seen.recovery_s},
         }
 
     def step(self, *, until_s: float = math.inf) -> None:
@@ -275,18 +279,23 @@ class _Subject:
             if since_s >= (LEAST_S if noticed else UNNOTICED_S) and not busy:
                 return
 
-    def _seen(self, failed_at_s: float, calm_since_s: float) -> dict[str, float] | None:
-        try:
-            found = outside.seen(
-                self.observer.batches,
-                self.observer.ends,
-                failed_at_s=failed_at_s,
-                trigger_s=self._job.trigger_s or BACK_TO_BACK_S,
-                calm_since_s=calm_since_s,
-            )
-        except NotReady:
-            return None
-        return {"downtime_s": found.downtime_s, "recovery_s": found.recovery_s}
+    def _watch_on(self, failed_at_s: float, calm_since_s: float) -> outside.Seen | None:
+        """What the observer has seen, who may see the job recover later than the loop does."""
+        until_s = self._now_s + LATER_S
+        while True:
+            try:
+                found = outside.seen(
+                    self.observer.batches,
+                    self.observer.ends,
+                    failed_at_s=failed_at_s,
+                    trigger_s=self._job.trigger_s or BACK_TO_BACK_S,
+                    calm_since_s=calm_since_s,
+                )
+            except NotReady:  # without input
+                return None
+            if math.isfinite(found.recovery_s) or self._now_s > until_s:
+                return found
+            self.step()
 
     @property
     def _now_s(self) -> float:

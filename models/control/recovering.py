@@ -182,8 +182,28 @@ def _by_symptoms(state: State, seen: Seen, shown: Symptoms) -> tuple[State, list
         state = replace(state, change=replace(change, lost=change.lost + len(lost)))
         lost = lost[ours:]
     if lost and not _ends_in_a_loss(incident):
-        found.append(_of_executors(state, seen, lost))
+        failure = _of_executors(state, seen, lost)
+        # They are counted at a tick, and read some seconds before or after it.
+        if incident is None or lost[0].at_s > incident.noticed_at_s:
+            found.append(failure)
+        elif incident.kind == "executor_kill":
+            state = replace(state, recovering=_known_better(incident, failure))
+        elif incident.kind not in ("live_in", "restart_in"):
+            found.append(failure)
     return state, found
+
+
+def _known_better(incident: Incident, failure: Failure) -> Incident:
+    """The same failure, as a later reading shows it."""
+    first = incident.first_commit_at_s
+    goes_on = not isinstance(first, Unknown) and first <= failure.at_s
+    return replace(
+        incident,
+        kind=failure.kind,
+        failed_at_s=failure.at_s,
+        why=failure.why,
+        first_commit_at_s=NO_COMMIT if goes_on else first,
+    )
 
 
 def _of_executors(state: State, seen: Seen, lost: list[ExecutorLoss]) -> Failure:

@@ -386,7 +386,7 @@ def symptoms(timeline: Timeline, *, since_s: float) -> Symptoms | Unknown:
     ]
     return Symptoms(
         watched_since_s=max(points[0].at_s, *paused) if paused else points[0].at_s,
-        executors_lost=tuple(loss for loss in _executors_lost(points) if loss.at_s > since_s),
+        executors_lost=tuple(loss for loss, shown_at_s in _executors_lost(points) if shown_at_s > since_s),
         drivers_lost=tuple(
             loss for loss, shown_at_s in _drivers_lost(points, timeline) if shown_at_s > since_s
         ),
@@ -394,8 +394,9 @@ def symptoms(timeline: Timeline, *, since_s: float) -> Symptoms | Unknown:
     )
 
 
-def _executors_lost(points: tuple[Point, ...]) -> list[ExecutorLoss]:
-    found: list[ExecutorLoss] = []
+def _executors_lost(points: tuple[Point, ...]) -> list[tuple[ExecutorLoss, float]]:
+    """Each loss, and when it was shown."""
+    found: list[tuple[ExecutorLoss, float]] = []
     read_at_s, run, alive = points[0].at_s, points[0].sample.run_id, frozenset[str]()
     before = points[0].sample.executors
     for point in points:
@@ -409,7 +410,8 @@ def _executors_lost(points: tuple[Point, ...]) -> list[ExecutorLoss]:
                 loss = told.get(name, NOT_TOLD)
                 if isinstance(loss, Unknown):
                     loss = ExecutorLoss((read_at_s + point.at_s) / 2.0)
-                found.append(replace(loss, at_s=min(max(loss.at_s, read_at_s), point.at_s)))
+                at_s = min(max(loss.at_s, read_at_s), point.at_s)
+                found.append((replace(loss, at_s=at_s), point.at_s))
         read_at_s = point.at_s if sample.executors != before else max(read_at_s, point.at_s - READ_S)
         before, run, alive = sample.executors, sample.run_id, now
     return found

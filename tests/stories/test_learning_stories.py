@@ -6,6 +6,7 @@ samples show.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from stand_ins import Answer
 
+from models.ports import Sample
 from models.quantities import RecoveryEvent, Unknown
 from models.recovery import recovered_at, recovery_band_s
 from profiling_jobs.control_loop.evaluation import Evaluation
@@ -103,6 +105,36 @@ def test_a_failure_that_lasts_for_several_evaluations_is_learnt_as_well(kind: st
     assert event.kind == kind
     assert event.failed_at_s == pytest.approx(failed_at_s, abs=6.0)
     assert event.failed_at_s + event.downtime_s == pytest.approx(back_at_s(world, event), abs=0.1)
+
+
+class ReadNowAndThen:
+    """Metrics that ask drivers and executors every four seconds only, as the real ones do."""
+
+    def __init__(self, metrics: Any) -> None:
+        self._metrics = metrics
+        self._slow: dict[str, Any] = {"at_s": -math.inf}
+
+    def sample(self, name: str) -> Sample:
+        found: Sample = self._metrics.sample(name)
+        if found.at_s - self._slow["at_s"] >= 4.0:
+            self._slow = {part: getattr(found, part) for part in ("at_s", "run_id", "executors", "driver")}
+        return replace(found, **{part: value for part, value in self._slow.items() if part != "at_s"})
+
+
+@pytest.mark.parametrize("after_s", [6.0, 9.5])
+@pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze"])
+def test_a_loss_that_is_counted_before_it_is_read_is_one_failure(kind: str, after_s: float) -> None:
+    """The size is asked at the tick, each executor some seconds before or after it."""
+    world = watched(interval_s=10.0)
+    world.sample_s, world.metrics = 1.0, ReadNowAndThen(world.metrics)
+    world.daemon = world.restarted()
+    ticks(world, seconds=120.0)
+    failed_at_s = strike(world, kind, after_s=after_s)
+    after = ticks(world, seconds=150.0)
+    (event,) = learnt(world)
+    assert event.kind == kind
+    assert event.failed_at_s == pytest.approx(failed_at_s, abs=1.0)
+    assert [line for e in after for line in e.trouble if line.startswith("nothing was learnt")] == []
 
 
 @pytest.mark.parametrize("kind", ["executor_kill", "executor_freeze"])
