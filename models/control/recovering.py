@@ -52,6 +52,7 @@ from .state import NO_COMMIT, NO_RUN, Change, Incident, Sample, State
 DRIVER_KINDS = ("driver_kill", "driver_freeze")
 LOSE_EXECUTORS = ("executor_freeze", "node_loss", "network_partition", "pod_failure", "memory_stress")
 FROZEN_S = 10.0  # judgement: Spark sees a killed process at once; a time-out is longer than this
+BACK_S = 3.0  # judgement: a sampler asks again every second, and may have to connect anew
 STANDSTILL = "standstill"  # no kind of failure: it is never learnt
 INJECTED_WITHIN_S = 600.0  # a failure injected earlier than this has shown itself before (judgement)
 
@@ -160,8 +161,10 @@ def _by_symptoms(state: State, seen: Seen, shown: Symptoms) -> tuple[State, list
     change, incident, settings = state.change, state.recovering, state.settings
     found: list[Failure] = []
     for begin_s, end_s in shown.brokers_silent_s:
-        # A batch that had its records already may end meanwhile; one that begins cannot.
-        goes_on = begin_s + settings.trigger_s < _newest_commit_s(seen, until_s=end_s)
+        # A batch that had its records already may end meanwhile; one that begins cannot. At the end of a long
+        # silence it may have begun with brokers that were back before we had reached them.
+        unsure_s = BACK_S if end_s - begin_s > 2.0 * (settings.trigger_s + BACK_S) else 0.0
+        goes_on = begin_s + settings.trigger_s < _newest_commit_s(seen, until_s=end_s - unsure_s)
         if not goes_on and not seen.idle:
             why = f"the brokers did not answer for {end_s - begin_s:.0f} s, and nothing was committed"
             found.append(Failure("broker_restart", why, begin_s))

@@ -371,14 +371,13 @@ def symptoms(timeline: Timeline, *, since_s: float) -> Symptoms | Unknown:
     if not points:
         return Unknown("nothing has been sampled yet")
     silent = [gap.at_s for gap in timeline.gaps if gap.broker and gap.at_s > since_s]
-    silences = tuple(
-        (max(one.at_s, two.at_s - two.sample.broker_waited_s), two.at_s)
-        if two.sample.broker_waited_s >= LATE_S
-        else (one.at_s, two.at_s)
-        for one, two in pairwise(points)
-        if two.at_s > since_s
-        and (two.sample.broker_waited_s >= LATE_S or any(one.at_s < at_s <= two.at_s for at_s in silent))
-    )
+    silences = []
+    for one, two in pairwise(points):
+        waited_s = two.sample.broker_waited_s
+        if any(one.at_s < at_s <= two.at_s for at_s in silent):
+            silences.append((one.at_s, two.at_s))
+        elif waited_s >= LATE_S and two.at_s > since_s:
+            silences.append((max(one.at_s, two.at_s - waited_s), two.at_s))
     paused = [
         two.at_s
         for one, two in pairwise(points)
@@ -390,7 +389,7 @@ def symptoms(timeline: Timeline, *, since_s: float) -> Symptoms | Unknown:
         drivers_lost=tuple(
             loss for loss, shown_at_s in _drivers_lost(points, timeline) if shown_at_s > since_s
         ),
-        brokers_silent_s=silences,
+        brokers_silent_s=tuple(silences),
     )
 
 

@@ -31,7 +31,7 @@ from models.control import (
     withdrawn,
 )
 from models.control.state import Move, Quarantine, Window
-from models.observation import Observation
+from models.observation import Observation, Symptoms
 from models.policies import POLICIES
 from models.promise import Promise
 from models.quantities import Alarm, Hold, Instruction, Learn, Misuse, RecoveryEvent, Scale, Unknown
@@ -69,6 +69,21 @@ def ticks(state: State, *observations: Observation) -> tuple[State, list[Instruc
     for observation in observations:
         state, instructions = step(state, observation, observation.at_s)
     return state, instructions
+
+
+def silent(at_s: float, seconds: float, commit_at_s: float) -> Observation:
+    """The brokers were silent for so long until this tick, and so was the job until this commit."""
+    shown = Symptoms(at_s - 300.0, brokers_silent_s=((at_s - seconds, at_s),))
+    commits = {"last_commit_at_s": commit_at_s, "commits_at_s": (at_s - seconds + 1.0, commit_at_s)}
+    return healthy(at_s, symptoms=shown, **commits)
+
+
+@pytest.mark.parametrize(("commit_s", "noticed"), [(-1.0, True), (-8.0, False)])
+def test_brokers_that_were_silent_are_back_before_we_reach_them_again(commit_s: float, noticed: bool) -> None:
+    """A commit at the end of a silence is of brokers that answer again; one in the midst of it is not."""
+    state, _ = ticks(start(agreed(trigger_s=2.0)), *(healthy(60.0 * n) for n in range(1, 6)))
+    state, _ = ticks(state, silent(360.0, 14.0, 360.0 + commit_s))
+    assert (state.recovering is not None and state.recovering.kind == "broker_restart") is noticed
 
 
 def events(state: State, *observations: Observation) -> list[Any]:

@@ -81,6 +81,16 @@ def test_a_broker_that_answers_late_was_silent() -> None:
     assert found.brokers_silent_s == ((2.5, 11.0),)
 
 
+def test_brokers_that_answer_late_after_not_at_all_were_silent_all_the_while() -> None:
+    timeline = Timeline()
+    timeline.add(seen(1.0, "1"))
+    timeline.miss(11.5, "does not answer", broker=True)
+    timeline.add(seen(15.0, "1", broker_waited_s=3.5))
+    found = symptoms(timeline, since_s=0.0)
+    assert isinstance(found, Symptoms)
+    assert found.brokers_silent_s == ((1.0, 15.0),)
+
+
 def test_a_pause_of_ours_is_told_from_a_silence_of_the_brokers() -> None:
     timeline = Timeline()
     timeline.add(seen(1.0, "1"))
