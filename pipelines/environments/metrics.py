@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from models.errors import HeadroomError, NotReady
@@ -89,6 +89,21 @@ class _Head:
     waited_s: float
 
 
+class _Groups:
+    """The consumer groups of the broker, and how long its answers have taken."""
+
+    def __init__(self, broker: Broker, clock: Callable[[], float]) -> None:
+        self._broker, self._clock = broker, clock
+        self.waited_s = 0.0
+
+    def committed(self, group: str, topics: Sequence[str]) -> Offsets:
+        asked_s = self._clock()
+        try:
+            return self._broker.committed(group, topics)
+        finally:
+            self.waited_s += self._clock() - asked_s
+
+
 class JobMetrics:
     """Samples of jobs; threads take turns."""
 
@@ -154,9 +169,10 @@ class JobMetrics:
         for name, job in jobs.items():
             self._ask(name, job)
         stands: dict[str, Stand] = {}
+        groups = _Groups(self._broker, self._clock)
         for name in tuple(jobs):
             try:
-                stands[name] = self._look(jobs[name])
+                stands[name] = self._look(jobs[name], groups)
             except OSError as error:  # a network disk, say: the others have their checkpoints elsewhere
                 result[name] = NotReady(f"its progress cannot be read just now ({error}): try again")
                 del jobs[name]
@@ -164,7 +180,11 @@ class JobMetrics:
         self._hear(jobs.values())
         for name, job in jobs.items():
             head = heads[name]
-            result[name] = head if isinstance(head, HeadroomError) else _sample(job, stands[name], head)
+            if isinstance(head, HeadroomError):
+                result[name] = head
+            else:
+                waited_s = groups.waited_s + head.waited_s
+                result[name] = _sample(job, stands[name], replace(head, waited_s=waited_s))
         return result
 
     def _job(self, name: str) -> _Job:
@@ -174,8 +194,8 @@ class JobMetrics:
             job = self._jobs[name] = _Job(Standing(plan))
         return job
 
-    def _look(self, job: _Job) -> Stand:
-        stand, commits = job.standing.look(self._broker, now_s=self._clock())
+    def _look(self, job: _Job, groups: _Groups) -> Stand:
+        stand, commits = job.standing.look(groups, now_s=self._clock())
         job.commits += commits
         return stand
 

@@ -20,11 +20,12 @@ a readable checkpoint may be left from an earlier life of the job: it has to mov
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from models.errors import HeadroomError
-from models.ports import Broker, Commit, Offsets, Query
+from models.ports import Commit, Offsets, Query
 from models.quantities import Unknown
 
 from .checkpoint import Checkpoint, Position
@@ -118,6 +119,12 @@ class Stand:
     last_commit_at_s: float | Unknown
 
 
+class Groups(Protocol):
+    """What consumer groups have committed: a part of the port `Broker`."""
+
+    def committed(self, group: str, topics: Sequence[str]) -> Offsets: ...
+
+
 class Standing:
     """Position of one job, followed from reading to reading."""
 
@@ -135,7 +142,7 @@ class Standing:
         self._to_distrust = False
         """The next offsets of the group that can be read are those of before."""
 
-    def look(self, broker: Broker, *, now_s: float) -> tuple[Stand, tuple[Commit, ...]]:
+    def look(self, broker: Groups, *, now_s: float) -> tuple[Stand, tuple[Commit, ...]]:
         """Position, and every batch committed since the reading before; none at the first one."""
         position = self._checkpoint.position()
         if not isinstance(position, Unknown):
@@ -161,7 +168,7 @@ class Standing:
         self._before = stand
         return stand, commits
 
-    def _ask_group(self, broker: Broker, now_s: float, *, needed: bool) -> Offsets | Unknown:
+    def _ask_group(self, broker: Groups, now_s: float, *, needed: bool) -> Offsets | Unknown:
         if self._group_read_s is None:
             # Ten jobs must not ask in the same round: each has its own place within the interval.
             self._group_read_s = now_s - zlib.crc32(self.plan.name.encode()) % 1000 / 1000 * GROUP_EVERY_S

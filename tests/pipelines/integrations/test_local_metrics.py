@@ -174,6 +174,20 @@ def test_a_broker_that_comes_back_within_our_patience_has_kept_the_sample_waitin
     assert found.driver == "up"
 
 
+def test_a_broker_that_is_silent_about_a_group_only_was_silent_too(metrics, topics, jobs, monkeypatch):
+    """It is back when it is asked for the ends."""
+
+    def silent(group, asked):
+        jobs.clock_s += 10.0
+        raise NotReady("the broker does not answer")
+
+    jobs.commit("clicks", 0, "clicks", 0)
+    metrics.sample("clicks")
+    jobs.clock_s += 10.0
+    monkeypatch.setattr(topics, "committed", silent)
+    assert metrics.sample("clicks").broker_waited_s == 10.0
+
+
 def test_a_clock_that_goes_back_a_little_is_waited_for_and_no_commit_is_lost_meanwhile(metrics, jobs):
     jobs.commit("clicks", 0, "clicks", 0)
     metrics.sample("clicks")
