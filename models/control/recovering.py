@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from dataclasses import dataclass, replace
 
 from ..observation import ExecutorLoss, Symptoms
@@ -158,14 +159,10 @@ def _what_failed(state: State, seen: Seen, previous: Sample) -> tuple[State, Fai
 
 def _by_symptoms(state: State, seen: Seen, shown: Symptoms) -> tuple[State, list[Failure]]:
     """The failures that the samples of this interval show, each once, and none of our own doing."""
-    change, incident, settings = state.change, state.recovering, state.settings
+    change, incident = state.change, state.recovering
     found: list[Failure] = []
     for begin_s, end_s in shown.brokers_silent_s:
-        # A batch that had its records already may end meanwhile; one that begins cannot. At the end of a long
-        # silence it may have begun with brokers that were back before we had reached them.
-        unsure_s = BACK_S if end_s - begin_s > 2.0 * (settings.trigger_s + BACK_S) else 0.0
-        goes_on = begin_s + settings.trigger_s < _newest_commit_s(seen, until_s=end_s - unsure_s)
-        if not goes_on and not seen.idle:
+        if not seen.idle and not _went_on(state, seen, begin_s, end_s):
             why = f"the brokers did not answer for {end_s - begin_s:.0f} s, and nothing was committed"
             found.append(Failure("broker_restart", why, begin_s))
     silent_s = min((begin_s for begin_s, _ in shown.brokers_silent_s), default=math.inf)
@@ -187,13 +184,37 @@ def _by_symptoms(state: State, seen: Seen, shown: Symptoms) -> tuple[State, list
     if lost and not _ends_in_a_loss(incident):
         failure = _of_executors(state, seen, lost)
         # They are counted at a tick, and read some seconds before or after it.
-        if incident is None or lost[0].at_s > incident.noticed_at_s:
+        counted = lost[0].at_s <= state.stepped_at_s and _noticed_just_before(incident, seen)
+        if incident is None or not counted:
             found.append(failure)
         elif incident.kind == "executor_kill":
             state = replace(state, recovering=_known_better(incident, failure))
         elif incident.kind not in ("live_in", "restart_in"):
             found.append(failure)
     return state, found
+
+
+def _noticed_just_before(incident: Incident | None, seen: Seen) -> bool:
+    previous = seen.previous
+    return (
+        incident is not None and not isinstance(previous, Unknown) and incident.noticed_at_s == previous.at_s
+    )
+
+
+def _went_on(state: State, seen: Seen, begin_s: float, end_s: float) -> bool:
+    """Whether batches were committed while the brokers were silent.
+
+    One that had its records already may end meanwhile; one that begins cannot. At the end of the silence it
+    may: the brokers are back some moments before we reach them again.
+    """
+    trigger_s, commits = state.settings.trigger_s, _commits_s(seen, until_s=end_s)
+    after = [at_s for at_s in commits if at_s > begin_s + trigger_s]
+    before = [at_s for at_s in commits if at_s <= begin_s + trigger_s]
+    if not after or not before:
+        return bool(after)
+    usual_s = statistics.median_low([two - one for one, two in itertools.pairwise(commits)])
+    stood_s = after[0] - before[-1]
+    return end_s - after[0] > BACK_S or stood_s <= 2.0 * min(trigger_s, usual_s)
 
 
 def _known_better(incident: Incident, failure: Failure) -> Incident:
@@ -228,10 +249,15 @@ def _of_executors(state: State, seen: Seen, lost: list[ExecutorLoss]) -> Failure
 
 def _newest_commit_s(seen: Seen, *, until_s: float) -> float:
     """The newest commit up to then, as far as the ticks know; -inf where they know none."""
+    return max(_commits_s(seen, until_s=until_s), default=-math.inf)
+
+
+def _commits_s(seen: Seen, *, until_s: float) -> list[float]:
+    """The commits since the tick before, and the newest one before that, as far as they are known."""
     known = [] if isinstance(seen.observation.commits_at_s, Unknown) else list(seen.observation.commits_at_s)
     for one in (seen.observation.last_commit_at_s, getattr(seen.previous, "commit_at_s", NO_COMMIT)):
         known += [] if isinstance(one, Unknown) else [one]
-    return max((at_s for at_s in known if at_s <= until_s), default=-math.inf)
+    return sorted({at_s for at_s in known if at_s <= until_s})
 
 
 def _known_run(state: State) -> str | Unknown:

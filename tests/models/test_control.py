@@ -74,8 +74,8 @@ def ticks(state: State, *observations: Observation) -> tuple[State, list[Instruc
 def silent(at_s: float, seconds: float, commit_at_s: float) -> Observation:
     """The brokers were silent for so long until this tick, and so was the job until this commit."""
     shown = Symptoms(at_s - 300.0, brokers_silent_s=((at_s - seconds, at_s),))
-    commits = {"last_commit_at_s": commit_at_s, "commits_at_s": (at_s - seconds + 1.0, commit_at_s)}
-    return healthy(at_s, symptoms=shown, **commits)
+    commits = (*(at_s - seconds - 2.0 * n for n in range(20, 0, -1)), at_s - seconds + 1.0, commit_at_s)
+    return healthy(at_s, symptoms=shown, last_commit_at_s=commit_at_s, commits_at_s=commits)
 
 
 @pytest.mark.parametrize(("commit_s", "noticed"), [(-1.0, True), (-8.0, False)])
