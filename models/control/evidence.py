@@ -24,7 +24,7 @@ from typing import Literal
 from .. import arguments
 from ..observation import Observation
 from ..optimise.question import sustained
-from ..quantities import Instruction, Interval, Learn, Measurement, Unknown
+from ..quantities import Instruction, Interval, Learn, Measurement, Misuse, Unknown
 from ..recovery import BAND_SHARE, recovery_band_s
 from .state import STALE_AFTER_S, Sample, Settings, State, Stretch
 
@@ -246,7 +246,9 @@ def _check(observation: Observation) -> None:
         elif field.name == "commits_at_s":
             arguments.numbers("observation.commits_at_s", value)
         elif field.name == "lag_readings":
-            arguments.numbers("observation.lag_readings", [lag for _, lag in value], at_least=0.0)
+            readings = arguments.numbers("observation.lag_readings", value, at_least=0.0)
+            if readings.size and readings.shape[1:] != (2,):
+                raise Misuse("observation.lag_readings", "must be pairs of a time and a lag")
         elif field.name in ("cpu", "worker_rps"):
             arguments.numbers(f"observation.{field.name}", list(value.values()), at_least=0.0)
 

@@ -184,6 +184,7 @@ CASES = [
         arrival_rps=[-1.0, NAN],
         throughput_rps=[INF],
         lag_records=[-5.0],
+        lag_readings=[[(1.0, NAN)], [(1.0, -5.0)], [1.0, 2.0]],
         latency_ms=[NAN],
         executors_alive=[-1],
         last_commit_at_s=[NAN],
