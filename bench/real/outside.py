@@ -237,7 +237,10 @@ class Hand:
 
     def strike(self, job: str, kind: str) -> float:
         """Cause a failure now; when that was. What is frozen for a time wakes up by itself."""
-        victims = self._victims(job, kind)
+        try:
+            victims = self._victims(job, kind)
+        except psutil.Error as error:  # one has ended while it was looked at
+            raise NotReady(f"the processes of {job} are just changing: {error}") from error
         at_s = time.time()
         for process in victims:
             with suppress(psutil.NoSuchProcess):  # a child ends with its parent

@@ -1,10 +1,15 @@
 """The arithmetic of the observer from outside, on readings that are made up, and the files that it reads."""
 
 import math
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from stand_ins import plan
+from waiting import until
 
 from bench.real import learning, outside
 from bench.real.journal import Journal
@@ -86,6 +91,47 @@ def test_the_files_of_a_checkpoint(tmp_path):
     assert reader.planned() == 2
     assert [(one.number, one.records) for one in reader.batches(-1)] == [(0, 12), (1, 13)]
     assert [one.number for one in reader.batches(0)] == [1]
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Processes with the mark of a folder of their own, by their words behind the program."""
+    there = []
+
+    def start(role, *words):
+        marks = {"HEADROOM_OWNER": str(tmp_path), "HEADROOM_ROLE": role}
+        command = [sys.executable, "-S", "-c", "import time; time.sleep(600)", *words]
+        there.append(subprocess.Popen(command, env=marks))
+        return there[-1]
+
+    yield start
+    for process in there:
+        process.kill()
+        process.wait()
+
+
+def is_frozen(process):
+    return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+
+
+def test_signals_go_to_the_processes_that_are_meant(started, tmp_path):
+    executors = [
+        started("executor.orders", outside.EXECUTOR, "--executor-id", number, "--app-id", application)
+        for application, number in (("app-1", "0"), ("app-2", "10"), ("app-2", "9"))
+    ]
+    driver, other = started("driver.orders"), started("driver.clicks")
+    hand = outside.Hand(SimpleNamespace(owner=SimpleNamespace(id=str(tmp_path))))
+    hand.strike("orders", "executor_freeze")
+    until(lambda: is_frozen(executors[2]))
+    assert not any(map(is_frozen, (*executors[:2], driver, other)))
+    hand.heal()
+    until(lambda: not is_frozen(executors[2]))
+    before_s = time.time()
+    assert before_s <= hand.strike("orders", "driver_kill") <= time.time()
+    driver.wait(60.0)
+    assert other.poll() is None
+    with pytest.raises(NotReady, match="no process of orders"):
+        hand.strike("orders", "driver_kill")
 
 
 def row(job, teaches, *learnt, seen=(20.0, 40.0), when="steady"):
