@@ -168,7 +168,8 @@ class Reader:
                 for topic in self._topics
                 for part in self._consumer.partitions_for_topic(topic) or ()
             ]
-            return sum(self._consumer.end_offsets(parts).values()) if parts else None
+            ends: dict[TopicPartition, int] = self._consumer.end_offsets(parts) if parts else {}
+            return sum(ends.values()) if ends else None
         except KafkaError:
             return None
 
