@@ -3,8 +3,8 @@
     lag_s = lag_records / arrival      seconds of input; with no input, seconds of work at T(s)
     band  = 1.25 · the largest healthy lag_s of the last ten minutes, at least two triggers, at most max_lag_s
 
-Healthy are the readings up to a tick that was in the band; where one of them was further out than the band
-may grow by it, as after a start, only that of the tick itself.
+Of a healthy tick, one in its band, all readings since the tick before count; where one of them lay beyond
+1.25 bands, as in a start, only the newest does.
 
 The arrival rate is its mean over the last five minutes, so that a burst does not make the lag look short.
 
