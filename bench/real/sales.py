@@ -33,7 +33,7 @@ def main(brokers: str, orders: str, totals: str, checkpoint: str) -> None:
         .load()
         .select(
             "timestamp",
-            F.from_json(F.col("value").cast("string"), "customer string, cents long").alias("order"),
+            F.from_json(F.col("value").cast("string"), ORDER).alias("order"),
         )
     )
     turnover = (
